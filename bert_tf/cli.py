@@ -114,6 +114,8 @@ class Options:
                 rule = f"must be at most {rules['max']}"
             elif rules.get("local") and "://" in value:
                 rule = "must be a path of this machine, not of a bucket"
+            elif rules.get("local") and _are_paths(value.split(",")):
+                rule = "must be one file. Concatenate the files"
             else:
                 continue
             name = _flag_name(field)
@@ -127,6 +129,10 @@ class Options:
     def resumable(cls) -> set[str]:
         """Returns the names of the options that may change when a run resumes."""
         return {f.name for f in dataclasses.fields(cls) if f.metadata.get("resumable")}
+
+
+def _are_paths(names: Sequence[str]) -> bool:
+    return len(names) > 1 and all(map(os.path.exists, names))
 
 
 def _is_required(field: dataclasses.Field) -> bool:

@@ -33,6 +33,7 @@ of the windows are averaged (window_mean) or maximized (window_max).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import re
@@ -67,13 +68,15 @@ METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "matthews_correlation": lambda *x: sklearn.metrics.matthews_corrcoef(*x),
     "pearson": lambda *x: finetuning.correlations(*x)["pearson"],
     "spearman": lambda *x: finetuning.correlations(*x)["spearman"],
+    "rmse": lambda *x: sklearn.metrics.root_mean_squared_error(*x),
+    "mae": lambda *x: sklearn.metrics.mean_absolute_error(*x),
 }
 
 # Metrics of own tables, by `target_kind`.
 _METRICS = {
     "class": ("accuracy", "macro_f1"),
     "labels": ("micro_f1", "macro_f1"),
-    "score": ("spearman", "pearson"),
+    "score": finetuning.SCORE_METRICS,
 }
 _PROBLEMS = {"class": "classification", "labels": "multi_label", "score": "regression"}
 
@@ -138,17 +141,11 @@ class Classification(finetuning.TableTask):
         self.labels = ()
         if self.target_kind == "score":
             # The model is trained on standardized scores.
-            values = finetuning.scores(train).astype(float)
+            values = finetuning.scores(train)
             details = {"mean": values.mean().item(), "deviation": values.std().item()}
         else:
             values = {name for row in train for name in self._label_names(row)}
-            fractions = [x for x in values if re.fullmatch(r"-?\d*\.\d*[1-9]\d*", x)]
-            if len(fractions) > len(values) / 2 and options.problem == "auto":
-                logging.warning(
-                    "%s: the labels are scores, such as %s, but learned as %d classes. "
-                    "Pass --problem=regression, or classification if they are classes.",
-                    train[0].path, fractions[0], len(values),
-                )  # fmt: skip
+            self._check_names(values)
             are_numbers = all(name.isdecimal() for name in values)
             self.labels = tuple(sorted(values, key=int if are_numbers else None))
             if "," in options.label:
@@ -168,23 +165,54 @@ class Classification(finetuning.TableTask):
         names = row.gold.split(self.options.separator)
         return list(filter(None, map(str.strip, names)))
 
+    def _check_names(self, names: set[str]) -> None:
+        """Warns about labels that are scores or several labels; refuses vectors."""
+        path, options, numbers = self.data["train"][0].path, self.options, []
+        if options.label_separator and names and names <= {"0", "1", "0.0", "1.0"}:
+            raise ValueError(
+                f"{path}: all labels are 0 or 1. Omit --label_separator. For several "
+                "labels, write a column of 0 and 1 for each, and pass --label=a,b,c."
+            )
+        with contextlib.suppress(ValueError):
+            numbers = [float(name.replace(",", ".")) for name in names]
+        fractions = [name for name, x in zip(names, numbers) if x != round(x, 0)]
+        if fractions and options.problem == "auto":
+            logging.warning(
+                "%s: the labels are scores, such as %s, but learned as %d classes. "
+                "Pass --problem=regression, or classification if they are classes.",
+                path, fractions[0], len(names),
+            )  # fmt: skip
+        for name in names if not (numbers or options.separator) else ():
+            parts = re.split(r"\s*[,;|/+&]\s*", name)
+            if len(parts) > 1 and names.issuperset(parts):
+                logging.warning(
+                    "%s: %r is a class of its own, beside %s. If it is several labels, "
+                    "pass their separator as --label_separator.",
+                    path, name, " and ".join(map(repr, parts)),
+                )  # fmt: skip
+                break
+
     def _read_labels(self, rows: Sequence[finetuning.Example]) -> np.ndarray | None:
         """Returns class indices or scores [N], 0 or 1 for labels [N, L], or None."""
         if rows[0].gold is None or self.target_kind == "score":
             return finetuning.scores(rows)
-        targets = np.zeros([len(rows), len(self.labels)], np.float32)
-        for row, target in zip(rows, targets):
+        indices = {name: index for index, name in enumerate(self.labels)}
+        several = self.target_kind == "labels"
+        targets = np.zeros([len(rows), *[len(indices)] * several], np.float32)
+        targets = targets if several else targets.astype(np.int32)
+        for number, row in enumerate(rows):
             for name in self._label_names(row):
-                if name not in self.labels:
+                if name not in indices:
                     raise ValueError(
                         f"{row.location}: label {name!r} is not in the training set, "
                         f"whose labels are {', '.join(self.labels)[:200]}. Labels are "
                         "compared as text. For scores, pass --problem=regression."
                     )
-                target[self.labels.index(name)] = 1
-        if self.target_kind == "labels":
-            return targets
-        return targets.argmax(axis=1).astype(np.int32)
+                if several:
+                    targets[number, indices[name]] = 1
+                else:
+                    targets[number] = indices[name]
+        return targets
 
     def dataset(self, name: str) -> finetuning.Split:
         """Returns a split of texts, or of windows that weigh 1 in total per text.
@@ -203,7 +231,7 @@ class Classification(finetuning.TableTask):
         if targets is not None:
             if not self.labels:
                 targets = targets[:, np.newaxis] - self.head["mean"]
-                targets /= self.head["deviation"]
+                targets = np.float32(targets / self.head["deviation"])
             targets = tf.constant(targets[source])
         return finetuning.Split(name, source, inputs, targets, weights)
 
@@ -229,6 +257,9 @@ class Classification(finetuning.TableTask):
         if gold is not None:
             for name in self.data_set.metrics:
                 metrics[name] = float(METRICS[name](gold, predicted))
+            if self.target_kind == "class":
+                most_frequent = np.bincount(self.gold["train"]).argmax()
+                metrics["majority_accuracy"] = float(np.mean(gold == most_frequent))
             report = self._report(gold, predicted)
         rows = finetuning.prediction_rows(
             self.data[split.name], answers, self.labels, self.options.separator
@@ -241,6 +272,8 @@ class Classification(finetuning.TableTask):
             return ""
         if self.target_kind == "labels":  # A single column would be two classes.
             gold, predicted = (np.pad(x, [(0, 0), (0, 1)]) for x in (gold, predicted))
+        elif np.ptp(predicted) == 0:
+            logging.warning("All predictions are %r.", self.labels[predicted[0]])
         return sklearn.metrics.classification_report(
             gold,
             predicted,

@@ -59,7 +59,7 @@ class Embedding(finetuning.TableTask):
     Attributes:
         data: The examples of each split. Their inputs are C texts, "" for a missing
             hard negative.
-        scores: The scores of the pairs of each split [N] float32; None without.
+        scores: The scores of the pairs of each split [N] float64; None without.
     """
 
     kind = "embedding"
@@ -184,7 +184,9 @@ class Embedding(finetuning.TableTask):
             if self.loss == "in_batch_negatives":
                 targets = np.where(rows == "", -1, indices).astype(np.int32)
             else:
-                targets = self.scores[name]
+                # The loss compares scores. Ranks are exact in float32.
+                _, targets = np.unique(self.scores[name], return_inverse=True)
+                targets = targets.astype(np.float32)
         return finetuning.Split(name, indices[:, :2], inputs, targets)
 
     def evaluate(self, split, outputs, decision=None):

@@ -3,6 +3,7 @@
 
 import ast
 import dataclasses
+import pathlib
 import sys
 import types
 
@@ -35,7 +36,7 @@ class CleanConfig(cli.Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PartyConfig(GreetConfig):
-    guests: str = cli.option("", help="File of names.", common=True)
+    guests: str = cli.option("", help="File of names.", common=True, local=True)
     speed: float | None = cli.option(
         None, help="Speed of the music, 100% at most.", common=True, minimum=0
     )
@@ -178,3 +179,12 @@ def test_full_help_has_all_text_and_flags():
     assert text.startswith(PARTY.strip())
     assert text.index("--guests") < text.index("Others:\n  --volume=3 ")
     assert "--mood=kind               Tone. One of: kind, curt." in text
+
+
+def test_several_files_are_refused(greet, tmp_path):
+    names = [str(tmp_path / name) for name in ("a.csv", "b.csv")]
+    assert "guests': '" in greet("--name=x", f"--guests={','.join(names)}")
+    for name in names:
+        pathlib.Path(name).touch()
+    found = greet("--name=x", f"--guests={','.join(names)}")
+    assert "--guests must be one file. Concatenate the files." in found

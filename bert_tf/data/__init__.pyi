@@ -13,6 +13,7 @@ from bert_tf.data.jobs import JobOptions as JobOptions
 from bert_tf.data.layout import TextConfig as TextConfig
 from bert_tf.data.preparation import prepare_corpus as prepare_corpus
 from bert_tf.data.records import CorpusConfig as CorpusConfig
+from bert_tf.data.tables import MISSING_VALUES as MISSING_VALUES
 from bert_tf.data.tables import Table as Table
 from bert_tf.data.tables import read_table as read_table
 from bert_tf.data.tables import table_suffix as table_suffix

@@ -16,6 +16,7 @@ import collections
 import contextlib
 import csv
 import gzip
+import itertools
 import json
 import lzma
 import operator
@@ -36,13 +37,23 @@ csv.field_size_limit(2**31 - 1)
 # A cell of CSV whose quotes are doubled.
 _QUOTED = re.compile(r'"[^"]*""([^"]|"")*"')
 
+# Cells without a value, as in `pandas.read_csv`.
+MISSING_VALUES = frozenset(
+    ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND",
+     "1.#QNAN", "<NA>", "N/A", "NA", "NAN", "NULL", "NaN", "None", "n/a", "nan", "null")
+)  # fmt: skip
+
 _SUFFIXES = {".csv": ".csv"} | dict.fromkeys((".jsonl", ".ndjson", ".json"), ".jsonl")
 _COMPRESSED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
 def table_suffix(path: str | os.PathLike) -> str:
     """Returns the format of an existing table: ".csv", ".jsonl" or ".tsv"."""
-    line = next(filter(None, storage.read_lines(os.fspath(path))), "")
+    return _suffix(path, storage.read_lines(os.fspath(path)))
+
+
+def _suffix(path: str | os.PathLike, lines: Iterator[str]) -> str:
+    line = next(filter(None, lines), "")
     if line.startswith("{"):
         with contextlib.suppress(ValueError):
             json.loads(line)
@@ -62,7 +73,7 @@ class Table:
     Args:
         path: The file.
         columns: Column names of a file without a header. The column names of a JSONL
-            file are the keys of its first object.
+            file are the keys of all its objects; it is read twice.
 
     Attributes:
         columns: The column names.
@@ -84,12 +95,19 @@ class Table:
 
     def __init__(self, path: str | os.PathLike, columns: Sequence[str] = ()):
         self.path = pathlib.Path(path)
-        self.suffix = table_suffix(path)
-        self._has_header = self.suffix != ".jsonl" and not columns
-        _, first = next(self._records(), (0, None))
-        if first is None:
+        self._lines, ahead = itertools.tee(storage.read_lines(os.fspath(path)))
+        self.suffix = _suffix(path, ahead)
+        del ahead  # It would keep all lines.
+        self._records = self._read_records()
+        if self.suffix == ".jsonl" and not columns:
+            columns = dict.fromkeys(key for _, row in self._records for key in row)
+            self._lines = storage.read_lines(os.fspath(path))
+            self._records = self._read_records()
+        elif not columns:
+            _, columns = next(self._records, (0, ()))
+        if not columns:
             raise ValueError(f"{path} is empty.")
-        self.columns = tuple(columns or first)
+        self.columns = tuple(columns)
 
     def require(
         self, columns: Iterable[str], flags: str, optional: Collection[str] = ()
@@ -107,6 +125,8 @@ class Table:
                 if found and len(self.columns) == 1:
                     rule = "Separate columns by commas in a .csv file, else by tabs"
                     rule += f", not by {found[0]!r}."
+                if self.columns[0].startswith("sep="):
+                    rule = f"Remove its first line, {self.columns[0]!r}, of Excel."
                 raise ValueError(
                     f"{self.path} has {count or 'no'} column{'s' * (count > 1)} "
                     f"{column!r}. Its columns are: {', '.join(self.columns)}. {rule}"
@@ -118,26 +138,26 @@ class Table:
         columns: Sequence[str],
         *,
         nested: Collection[str] = (),
+        optional: Collection[str] = (),
         skip_malformed: bool = False,
     ) -> Iterator[tuple[int, list[Any]]]:
-        """Yields `(line, values)`, with the values of `columns` in that order.
+        """Yields `(line, values)`, with the values of `columns` in that order, once.
 
         Args:
             columns: A subset of `self.columns`.
             nested: Columns of a JSONL file whose values may also be null, lists or
                 objects. All other values are returned as strings.
+            optional: Columns that objects of a JSONL file may lack: null.
             skip_malformed: Skip malformed rows and log how many, instead of raising.
 
         Raises:
             ValueError: A row has more or fewer columns than the header, or an object
                 has no text or number under a key. The message names file and line.
         """
-        records, notes = self._records(), collections.Counter()
-        if self._has_header:
-            next(records)
-        for line, record in records:
+        notes = collections.Counter()
+        for line, record in self._records:
             try:
-                values = self._select(record, columns, nested)
+                values = self._select(record, columns, nested, optional)
             except ValueError as error:
                 if not skip_malformed:
                     raise ValueError(f"{self.path}, line {line}: {error}") from None
@@ -149,13 +169,12 @@ class Table:
         for note, count in notes.items():
             logging.warning("%s: %d rows %s", self.path, count, note)
 
-    def _records(self) -> Iterator[tuple[int, Any]]:
+    def _read_records(self) -> Iterator[tuple[int, Any]]:
         """Yields the line and the content of each row that is not empty."""
-        lines = storage.read_lines(str(self.path))
         if self.suffix != ".csv":
             is_json = self.suffix == ".jsonl"
             parse = parse_object if is_json else operator.methodcaller("split", "\t")
-            for number, line in enumerate(lines, start=1):
+            for number, line in enumerate(self._lines, start=1):
                 if line:
                     try:
                         yield number, parse(line)
@@ -163,23 +182,45 @@ class Table:
                         message = f"{self.path}, line {number}: {error}"
                         raise ValueError(message) from error
             return
+        number, opened, is_open = 1, 0, False  # Of the record; of a quote.
+
+        def lines() -> Iterator[str]:
+            nonlocal opened, is_open
+            for index, line in enumerate(self._lines, start=1):
+                yield f"{line}\n"
+                quotes = line.replace('""', "").count('"')
+                if quotes and index >= number:  # Within a record.
+                    is_open ^= quotes % 2
+                    opened = index if is_open else opened
+
         # Strict mode reports an unclosed quote, which otherwise swallows the rest.
-        reader, number = csv.reader((f"{line}\n" for line in lines), strict=True), 1
+        reader = csv.reader(lines(), strict=True)
         try:
             for fields in reader:
                 if fields:
                     yield number, fields
-                number = reader.line_num + 1
+                number, is_open = reader.line_num + 1, False
         except csv.Error as error:
             rule = "Line ends must be LF or CRLF, also within quotes."
+            if is_open:
+                rule = f"The quote that line {opened} opens must be closed."
             message = f"{self.path}, line {number}: invalid CSV: {error}. {rule}"
             raise ValueError(message) from error
 
     def _select(
-        self, record: Any, columns: Sequence[str], nested: Collection[str]
+        self,
+        record: Any,
+        columns: Sequence[str],
+        nested: Collection[str],
+        optional: Collection[str],
     ) -> list[Any]:
         if isinstance(record, dict):
-            return [text_value(record, key, key in nested) for key in columns]
+            return [
+                None
+                if key in optional and record.get(key) is None
+                else text_value(record, key, key in nested)
+                for key in columns
+            ]
         if len(record) != len(self.columns):
             raise ValueError(
                 f"expected {len(self.columns)} columns ({', '.join(self.columns)}), "

@@ -6,6 +6,7 @@ from bert_tf.finetuning.batching import predict as predict
 from bert_tf.finetuning.conll import ColumnFile as ColumnFile
 from bert_tf.finetuning.conll import to_iob2 as to_iob2
 from bert_tf.finetuning.data_sets import GLUE as GLUE
+from bert_tf.finetuning.data_sets import SCORE_METRICS as SCORE_METRICS
 from bert_tf.finetuning.data_sets import DataSet as DataSet
 from bert_tf.finetuning.data_sets import TablesConfig as TablesConfig
 from bert_tf.finetuning.data_sets import TableTask as TableTask

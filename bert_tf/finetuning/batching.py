@@ -102,7 +102,8 @@ def encode(
         is_token = padded["padding_mask"] > 0
         inputs = {k: tf.ragged.boolean_mask(x, is_token) for k, x in padded.items()}
         chunks.append(inputs)
-    return {name: tf.concat([c[name] for c in chunks], 0) for name in chunks[0]}
+    # Frees the parts of each input, which bounds the memory.
+    return {n: tf.concat([c.pop(n) for c in chunks], 0) for n in [*chunks[0]]}
 
 
 def bucket_lengths(lengths: np.ndarray, max_length: int) -> np.ndarray:

@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import pathlib
 import re
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -25,14 +26,22 @@ from bert_tf.lazy import lazy_import
 
 scipy = lazy_import("scipy")
 
-# Labels of rows without a gold label: empty cells, "-" in SNLI, -1 in Hugging Face's
-# data sets, NaN in pandas.
-_NO_GOLD = frozenset(("", "-", "-1", "nan"))
+# Labels of rows without a gold label: missing values, "-" in SNLI, -1 in Hugging Face's
+# data sets.
+_NO_GOLD = data.MISSING_VALUES | {"-", "-1", "-1.0"}
 # Those that are labels: of several labels, none; and a cosine.
-_GOLD = {"labels": {""}, "score": {"-1"}}
+_GOLD = {"labels": {""}, "score": {"-1", "-1.0"}}
 
-# A list or an object in a cell, as pandas and Label Studio write several labels.
-_LIST = re.compile(r"\[(\s*['\"\d].*)?\]|\{.*\}", re.DOTALL)
+# A container in a cell, as pandas, Python, NumPy and Label Studio write several labels.
+# Relations such as Cause-Effect(e1,e2) are labels.
+_LIST = re.compile(
+    r"\[(\s*([-.'\"\d]|nan|None|True|False).*|.*,.*)?\]|\{.*\}"
+    r"|\((\s*(['\"].*|[-.\d].*,.*))?\)"
+    r"|(set|frozenset|list|tuple|dict)\(\)|[\w.]+\(\s*[\[({].*\)",
+    re.DOTALL,
+)
+# Several labels as 0 and 1. Two with a comma may be a number.
+_VECTOR = re.compile(r"[01](\.0)?(\s*[,;|\s]\s*[01](\.0)?){2,}")
 
 # Values of several label columns.
 _BOOLEANS = {"0": False, "1": True, "false": False, "true": True}
@@ -84,6 +93,11 @@ class DataSet:
     metrics: Sequence[str] = ("accuracy",)
     target_kind: str = "class"
 
+    def may_lack(self, split: str) -> set[str]:
+        """Returns the columns that rows of a split may lack."""
+        labels = () if split.startswith(("train", "dev")) else self.label.split(",")
+        return {"id", *labels, *self.optional.get(split, ())}
+
 
 class TableTask(Task):
     """A task that reads a benchmark, `--task`, or the user's own tables.
@@ -128,10 +142,11 @@ class TableTask(Task):
             for split in dict.fromkeys(("train", "dev", *self.data_set.files, "test"))
             if (paths := self._find_split(split))
         }
-        labels = {_normalized(row.gold or "") for row in rows["train"]}
+        labels = {row.gold or "" for row in rows["train"]}
         missing = _NO_GOLD - _gold_labels(labels, self.data_set.target_kind)
         self.data = {
-            split: _skip_unlabeled(split, part, missing) for split, part in rows.items()
+            split: _skip_unlabeled(self.data_set, split, part, missing)
+            for split, part in rows.items()
         }
 
     def _select_data_set(self) -> DataSet:
@@ -192,22 +207,29 @@ def read_rows(
         ValueError: A column is missing, a row is malformed, or there are no rows.
     """
     index, labels = 0, data_set.label.split(",") if data_set.label else []
-    optional = {"id", *data_set.optional.get(split, ())}
-    if not split.startswith(("train", "dev")):
-        optional |= {*labels}
+    selected, optional = [*data_set.texts, *labels], data_set.may_lack(split)
+    selected += ["id"] * ("id" not in selected)
+    if both := {*labels}.intersection(data_set.texts):
+        raise ValueError(
+            f"The label must be another column than the texts. Got {', '.join(both)} "
+            f"for both. Select columns with {flags}."
+        )
     for path in paths:
         table = data.Table(path, data_set.columns.get(split, ()))
-        columns = table.require((*data_set.texts, *labels, "id"), flags, optional)
-        has_label = bool(labels) and {*labels} <= {*columns}
+        columns = table.require(selected, flags, optional)
         skip = data_set.skip_malformed and split == "train"
         nested = {*data_set.nested, *labels}  # Labels may be null.
-        for line, values in table.rows(columns, nested=nested, skip_malformed=skip):
-            row = dict(zip(columns, values, strict=True))
+        may_lack = optional.difference(data_set.texts)
+        rows = table.rows(
+            columns, nested=nested, optional=may_lack, skip_malformed=skip
+        )
+        for line, values in rows:
+            row = dict(zip(columns, values))
             texts = tuple(row[column] for column in data_set.texts if column in row)
-            names = ("text_a", "text_b") if len(texts) > 1 else ("text",)
+            has_label = any(row.get(label) is not None for label in labels)
             gold = _label(row, labels, f"{path}, line {line}") if has_label else None
-            id_, shown = row.get("id", str(index)), dict(zip(names, texts))
-            yield Example(id_, shown, texts, gold, path, line)
+            id_ = str(index) if row.get("id") is None else row["id"]
+            yield Example(id_, None, texts, gold, path, line)
             index += 1
     if not index:
         raise ValueError(f"{paths[0]} has a header but no rows.")
@@ -216,21 +238,26 @@ def read_rows(
 def _label(row: Mapping[str, Any], columns: Sequence[str], where: str) -> str:
     """Returns the label in a column, or the names of the columns with a 1."""
     if len(columns) == 1:
-        label = row[columns[0]] or ""
-        if not isinstance(label, str) or _LIST.fullmatch(label.strip()):
-            raise ValueError(
-                f"{where}: column {columns[0]!r} must be text or a number. Join "
-                f"several labels, and pass --label_separator. Got {label!r}."
-            )
-        return label.strip()
-    values = [_normalized(str(row[column])) for column in columns]
+        label = row[columns[0]]
+        label = label.strip() if isinstance(label, str) else label
+        if not isinstance(label, str) or _LIST.fullmatch(label):
+            rule = "Join several labels, and pass --label_separator."
+        elif _VECTOR.fullmatch(label):
+            rule = "Write a column of 0 and 1 for each label, and pass --label=a,b,c."
+        else:
+            return sys.intern(label)
+        raise ValueError(
+            f"{where}: column {columns[0]!r} must be text or a number. {rule} Got "
+            f"{label!r}."
+        )
+    values = [_normalized(str(row.get(column))) for column in columns]
     if {*values} == {"-1"}:
         return "-1"
     for column, value in zip(columns, values):
         if value not in _BOOLEANS:
             raise ValueError(
                 f"{where}: column {column!r} must be one of {', '.join(_BOOLEANS)}, as "
-                f"one of several label columns. Got {row[column]!r}."
+                f"one of several label columns. Got {row.get(column)!r}."
             )
     return ",".join(c for c, value in zip(columns, values) if _BOOLEANS[value])
 
@@ -246,26 +273,27 @@ def _gold_labels(labels: Collection[str], target_kind: str) -> set[str]:
     as in -1, 0, 1.
     """
     found = {"-"} if "+" in labels else set()
-    labels = {*labels} - (_NO_GOLD - {"-1"})
+    labels = {_normalized(label) for label in {*labels} - data.MISSING_VALUES - {"-"}}
     negative = {label for label in labels if label.startswith("-")}
     if {label[1:] for label in negative} == labels - negative - {"0"}:
-        found.add("-1")
+        found |= {"-1", "-1.0"}
     return found | _GOLD.get(target_kind, set())
 
 
 def _skip_unlabeled(
-    split: str, rows: Sequence[Example], missing: Collection[str]
+    data_set: DataSet, split: str, rows: Sequence[Example], missing: Collection[str]
 ) -> list[Example]:
-    """Returns the rows with a label; all, with None, of an unlabeled test set."""
-    if rows[0].gold is None:
-        return list(rows)
-    labels = [_normalized(row.gold) for row in rows]
-    if split.startswith("test") and _NO_GOLD.issuperset(labels):
+    """Returns the rows with a label; all, with None, of an unlabeled split."""
+    golds = {row.gold for row in rows}
+    may_lack = not data_set.label or data_set.label in data_set.may_lack(split)
+    is_test = split.startswith("test") and golds <= _NO_GOLD | {None}
+    if is_test or (may_lack and golds == {None}):
         return [row._replace(gold=None) for row in rows]
-    kept = [row for row, label in zip(rows, labels) if label not in missing]
+    missing = {*missing, None}
+    kept = [row for row in rows if row.gold not in missing]
     if not kept:
         raise ValueError(f"{rows[0].path}: no row has a label. Got {rows[0].gold!r}.")
-    skipped = collections.Counter(label for label in labels if label in missing)
+    skipped = collections.Counter(row.gold for row in rows if row.gold in missing)
     for label, count in skipped.items():
         logging.warning(
             "%s: skipped %d of %d rows, whose label %r means that there is no gold "
@@ -276,21 +304,21 @@ def _skip_unlabeled(
 
 
 def scores(rows: Sequence[Example]) -> np.ndarray | None:
-    """Returns the gold labels as scores [N] float32; None without labels.
+    """Returns the gold labels as scores [N] float64; None without labels.
 
     Raises:
         ValueError: A label is not a finite number.
     """
     if rows[0].gold is None:
         return None
-    return np.array([_score(row) for row in rows], np.float32)
+    return np.array([_score(row) for row in rows])
 
 
 def _score(row: Example) -> float:
     with contextlib.suppress(ValueError):
         if abs(value := float(row.gold)) < 3.4e38:  # In float32, and not NaN.
             return value
-    rule = f"a score must be a finite number. Got {row.gold!r}."
+    rule = f"a score must be a finite number, as 1.5 or 1e-3. Got {row.gold!r}."
     raise ValueError(f"{row.location}: {rule}")
 
 
@@ -307,6 +335,7 @@ def correlations(gold: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
 
 
 _PAIR, _F1 = ("sentence1", "sentence2"), ("f1", "accuracy")
+SCORE_METRICS = ("spearman", "pearson", "rmse", "mae")
 
 # Files: arXiv 1804.07461, gluebenchmark.com; CoLA and MRPC also in those of their
 # authors. Metrics: table 1 of GLUE; the first is the one in table 1 of the BERT paper.
@@ -325,7 +354,7 @@ GLUE: Mapping[str, DataSet] = {
         files={"train": "msr_paraphrase_train.txt", "dev": "msr_paraphrase_test.txt"},
     ),
     "stsb": DataSet(
-        texts=_PAIR, label="score", metrics=("spearman", "pearson"), target_kind="score"
+        texts=_PAIR, label="score", metrics=SCORE_METRICS, target_kind="score"
     ),
     "qqp": DataSet(
         texts=["question1", "question2"],

@@ -245,6 +245,8 @@ def train(
 
     def evaluate() -> dict[str, float]:
         outputs = batching.predict(model, dev, *limits, callbacks=[callback])
+        if deviation := task.head.get("deviation"):  # Of standardized scores.
+            outputs = [np.float64(x) * deviation + task.head["mean"] for x in outputs]
         scores = task.evaluate(dev, outputs).metrics
         return {f"{dev.name}_{name}": float(score) for name, score in scores.items()}
 
@@ -383,7 +385,11 @@ def prediction_rows(
     for index, example in enumerate(examples):
         answer = {name: values[index] for name, values in answers.items()}
         prediction = _prediction(answer, labels, separator or ",")
-        row = {"id": example.id, **example.texts, **prediction}
+        texts = example.texts
+        if texts is None:
+            names = ("text_a", "text_b") if len(example.inputs) > 1 else ("text",)
+            texts = dict(zip(names, example.inputs))
+        row = {"id": example.id, **texts, **prediction}
         probabilities = answer.get("probabilities", ())
         if example.gold is not None:
             row["gold"] = example.gold

@@ -122,7 +122,7 @@ class Example(NamedTuple):
 
     Attributes:
         id: Its `id` in the data, or its position.
-        texts: The texts to show with the prediction, by column.
+        texts: The texts to show with the prediction, by column; None for the inputs.
         inputs: The inputs of the exported model's signature.
         gold: The gold label; None without labels.
         path: The file of the example.
@@ -133,7 +133,7 @@ class Example(NamedTuple):
     """
 
     id: str
-    texts: Mapping[str, str]
+    texts: Mapping[str, str] | None
     inputs: Sequence[str | Sequence[str]]
     gold: str | None = None
     path: pathlib.Path = pathlib.Path()

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from bert_tf import storage
 from bert_tf.data import Table, table_suffix, write_table
 
 
@@ -104,6 +105,11 @@ def test_quotes_of_csv_in_tsv_are_reported(tmp_path, caplog):
         ),
         ("a.csv", 'text,label\na,1\n"x,1\ny,2\n', "a.csv, line 3: invalid CSV"),
         (
+            "a.csv",
+            'text,label\n"a\nb","c\nd,1\n"e",1\n',
+            "The quote that line 3 opens must be closed.",
+        ),
+        (
             "a.jsonl",
             '{"text": "x"}\n{"text": 1,}\n',
             "a.jsonl, line 2: not a JSON object: ",
@@ -135,6 +141,30 @@ def test_missing_column(tmp_path):
     table = Table(write(tmp_path, "a.csv", "text;label\na;b\n"))
     with pytest.raises(ValueError, match="else by tabs, not by ';'"):
         table.require(["text"], "--text_a")
+    table = Table(write(tmp_path, "a.csv", "sep=,\ntext,label\na,b\n"))
+    with pytest.raises(ValueError, match="Remove its first line, 'sep=', of"):
+        table.require(["text"], "--text_a")
+
+
+def test_columns_are_the_keys_of_all_objects(tmp_path):
+    content = '{"text": "a"}\n{"id": "i7", "text": "b"}\n{"id": null, "text": "c"}\n'
+    table = Table(write(tmp_path, "a.jsonl", content))
+    assert table.columns == ("text", "id")
+    rows = list(table.rows(table.columns, optional=["id"]))
+    assert rows == [(1, ["a", None]), (2, ["b", "i7"]), (3, ["c", None])]
+    with pytest.raises(ValueError, match="line 1: the object has no key 'id'"):
+        list(Table(tmp_path / "a.jsonl").rows(["id"]))
+
+
+@pytest.mark.parametrize("content", ["text\tn\na\t1\n", "\n{}\n"])
+def test_a_table_is_opened_once_or_twice(tmp_path, monkeypatch, content):
+    opened, read_lines = [], storage.read_lines
+    monkeypatch.setattr(
+        storage, "read_lines", lambda path: opened.append(path) or read_lines(path)
+    )
+    path = write(tmp_path, "a.txt", content.replace("{}", '{"text": "a"}'))
+    assert [values for _, values in Table(path).rows(["text"])] == [["a"]]
+    assert len(opened) == 1 + ("{" in content)  # Of JSON, all keys are read first.
 
 
 @pytest.mark.parametrize(

@@ -145,13 +145,57 @@ def test_own_data_in_three_formats(tmp_path, read):
 
 
 @pytest.mark.parametrize("problem", ["auto", "classification"])
-def test_scores_as_classes_are_reported(tmp_path, read, caplog, problem):
-    write(tmp_path, x__csv="text,label\na,3.5\nb,5\nc,4.25\n")
+@pytest.mark.parametrize(
+    "labels", [("3.5", "5", "4"), ('"0,5"', '"1,0"'), ("1e-07", "1")]
+)
+def test_scores_as_classes_are_reported(tmp_path, read, caplog, labels, problem):
+    lines = (f"a,{label}\n" for label in ("label", *labels))
+    write(tmp_path, x__csv="".join(lines).replace("a,label", "text,label"))
     read(**OWN, train_file="x.csv", dev_file="x.csv", problem=problem)
-    assert ("but learned as 3 classes. Pass" in caplog.text) == (problem == "auto")
+    message = f"but learned as {len(labels)} classes. Pass"
+    assert (message in caplog.text) == (problem == "auto")
+
+
+@pytest.mark.parametrize(("both", "is_hinted"), [("a, b", True), ("a, c", False)])
+def test_joined_labels_are_reported(tmp_path, read, caplog, both, is_hinted):
+    write(tmp_path, x__tsv=f"text\tlabel\nx\ta\ny\tb\nz\t{both}\n")
+    read(**OWN, train_file="x.tsv", dev_file="x.tsv")
+    assert ("'a, b' is a class of its own, beside 'a' and" in caplog.text) == is_hinted
+
+
+@pytest.mark.parametrize(
+    ("cell", "is_label"),
+    [
+        *((cell, False) for cell in (
+            "('a', 'b')", "('a',)", "(1, 0)", "()", "set()", "tensor([1, 0])", "[]",
+            "frozenset({'a'})", "array([0., 1.])", "[1 0 1]", "[a, b]", "{'a'}")),
+        *((cell, True) for cell in (
+            "Cause-Effect(e1,e2)", "(other)", "(1)", "[CLS]", "a (b, c)", "f()")),
+    ],
+)  # fmt: skip
+def test_containers_are_no_labels(tmp_path, read, cell, is_label):
+    write(tmp_path, x__tsv=f"text\tlabel\nx\tno\ny\t{cell}\n")
+    files = {"train_file": "x.tsv", "dev_file": "x.tsv"}
+    if is_label:
+        assert cell in read(**OWN, **files).labels
+    else:
+        with pytest.raises(ValueError, match="line 3: column 'label' must be text or"):
+            read(**OWN, **files)
+
+
+def test_large_scores_keep_their_digits(tmp_path, read):
+    """Such as times in seconds; float32 has 24 bits."""
+    write(tmp_path, x__csv="text,label\na,1700000001\nb,1700000003\n")
+    files = {"train_file": "x.csv", "dev_file": "x.csv"}
+    task = read(**OWN, **files, problem="regression")
+    np.testing.assert_array_equal(task.dataset("train").targets, [[-1], [1]])
+    found = task.evaluate(task.dataset("dev"), np.array([[1700000001.0]] * 2))
+    expected = {"spearman": 0, "pearson": 0, "rmse": 2**0.5, "mae": 1}
+    assert found.metrics == pytest.approx(expected)
 
 
 GOOD = "text\tlabel\na\tyes\nb\tno\n"
+PAIRS = "text\tmore\tlabel\na\tb\tyes\nb\tc\tno\n"
 SCORES = "text\tlabel\na\t1\nb\t2\n"
 FILES = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
 
@@ -171,7 +215,7 @@ FILES = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
          "labels are ''"),
         (SCORES, "text\tlabel\na\t1.5\n", {}, "pass --problem=regression."),
         (SCORES, "text\tlabel\na\tfew\n", {"problem": "regression"},
-         "dev.tsv, line 2: a score must be a finite number. Got 'few'"),
+         "dev.tsv, line 2: a score must be a finite number, as 1.5 or 1e-3. Got 'few'"),
         (SCORES, "text\tlabel\na\t1e39\n", {"problem": "regression"}, "Got '1e39'"),
         # Lists of pandas, simpletransformers#898; choices of Label Studio.
         ("text\tlabel\na\t['no', 'yes']\n", GOOD, {"label_separator": ","},
@@ -185,8 +229,13 @@ FILES = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
          "--dev_file, --text_a, --label, --problem"),
         ("text\tx\ty\na\t1\t2\n", GOOD, {"label": "x,y"}, "train.tsv, line 2: column "
          "'y' must be one of 0, 1, "),
-        (GOOD, GOOD, {"text_b": "text", "long_text": "window_max"}, "--long_text="
+        (PAIRS, PAIRS, {"text_b": "more", "long_text": "window_max"}, "--long_text="
          "window_max requires single texts"),
+        (GOOD, GOOD, {"text_a": "label"}, "The label must be another column than the "
+         "texts. Got label for both. Select columns with --text_a"),
+        ("text\tlabel\na\t1,0\nb\t0,1\n", GOOD, {"label_separator": ","},
+         "train.tsv: all labels are 0 or 1. Omit --label_separator. For several"),
+        ("text\tlabel\na\t1,0, 1\n", GOOD, {}, "Write a column of 0 and 1 for each"),
     ],
 )  # fmt: skip
 def test_invalid_data_or_options(tmp_path, read, train, dev, options, message):
@@ -214,7 +263,8 @@ def test_rows_without_gold_label_are_skipped(tmp_path, read, caplog):
     ("labels", "options", "expected"),
     [
         *((("0", "1", "2", value), {}, {"0", "1", "2"})
-          for value in ("null", "NaN", "-1", "-1.0", '" "', '"-"')),
+          for value in ("null", "NaN", "-1", "-1.0", '" "', '"-"', '"None"', '"N/A"')),
+        (("0", "1", '"none"'), {}, {"0", "1", "none"}),
         (("-1", "1"), {}, {"-1", "1"}),
         (("-1.0", "1.0"), {}, {"-1.0", "1.0"}),
         (("-1", "0", "1", '" 1 "'), {}, {"-1", "0", "1"}),
@@ -228,6 +278,20 @@ def test_missing_labels_in_json(tmp_path, read, labels, options, expected):
     write(tmp_path, x__json=lines)
     task = read(**OWN, train_file="x.json", dev_file="x.json", **options)
     assert {row.gold for row in task.data["train"]} == expected
+
+
+def test_labels_and_ids_are_those_of_each_object(tmp_path, read):
+    """The first object does not decide for the others."""
+    write(tmp_path, x__csv="text,label\na,yes\nb,no\n")
+    labeled = '{"id": "i7", "text": "b", "label": "no"}\n'
+    write(tmp_path, test__jsonl='{"text": "a"}\n' + labeled)
+    files = {"train_file": "x.csv", "dev_file": "x.csv", "test_file": "test.jsonl"}
+    rows = read(**OWN, **files).data["test"]
+    assert [(row.id, row.gold) for row in rows] == [("i7", "no")]
+    path = str(tmp_path / "test.jsonl")
+    options = Classification.Config(output="unused", text_a="text", label="label")
+    found = Classification.read_input(options, path)
+    assert [(row.id, row.gold) for row in found] == [("0", None), ("i7", "no")]
 
 
 def test_several_labels_without_gold_label(tmp_path, read):
@@ -256,7 +320,8 @@ def test_predictions_of_classes(tmp_path, read):
     task = read(**OWN, **FILES, test_file="test.csv")
     dev = task.dataset("dev")
     found = task.evaluate(dev, [np.log([0.2, 0.8]), np.log([0.4, 0.6])])
-    assert found.metrics == {"accuracy": 0.5, "macro_f1": 1 / 3}
+    expected = {"accuracy": 0.5, "macro_f1": 1 / 3, "majority_accuracy": 0.5}
+    assert found.metrics == expected
     assert re.search(r"\byes +0\.5000 +1\.0000 +0\.6667 +1\n", found.report)
     task.write_predictions(dev, found, tmp_path)
     assert (tmp_path / "predictions_dev.tsv").read_text() == (

@@ -231,7 +231,7 @@ def test_training_and_serving(tmp_path, random_encoder):
     assert nothing["probabilities"].shape == (0, 3)
     for prompts, choices, message in (
         (["a", "b"], [["c", "d"]], r"must have shape \[N, C\]"),
-        (["a"], [[]], "is empty in shape"),
+        (["a"], [[]], "C > 0"),
         ([], [["a"]], r"must have shape \[N, C\]"),
     ):
         inputs = (tf.constant(x, tf.string) for x in (prompts, choices))
