@@ -106,11 +106,10 @@ class Embedding(finetuning.TableTask):
 
         Pairs get the model's prompts for queries and documents, if it has them.
         """
-        head, names = model.checkpoint.head, ["sentence_embedding"]
-        if len(columns) > 1:
-            names = heads.search_signatures(head)
+        head, output = model.checkpoint.head, "sentence_embedding"
+        names = heads.search_signatures(head) if len(columns) > 1 else [output]
         vectors = [
-            model.predict(column, signature=name, batch_size=batch_size)[names[0]]
+            model.predict(column, signature=name, batch_size=batch_size)[output]
             for column, name in zip(columns, names)
         ]
         if len(vectors) == 1:

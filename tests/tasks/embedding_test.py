@@ -4,6 +4,7 @@
 import functools
 import random
 import re
+import types
 
 import numpy as np
 import pytest
@@ -126,6 +127,24 @@ def test_ranks_and_retrieval_metrics_equal_a_full_search():
     for k in (1, 5, 10):
         recall = np.mean([np.mean(np.array(r) <= k) for r in by_query])
         assert metrics[f"recall_at_{k}"] == pytest.approx(recall)
+
+
+def test_pairs_are_scored_with_prompts_and_similarity():
+    prompts = {"query": "a", "document": "bb"}
+
+    def predict(column, signature, batch_size):
+        text = prompts.get(signature, "")
+        lengths = [len(text + x) for x in column]
+        return {"sentence_embedding": np.array([[1.0, n] for n in lengths])}
+
+    head = {"prompts": prompts, "similarity_fn_name": "dot"}
+    checkpoint = types.SimpleNamespace(head=head)
+    model = types.SimpleNamespace(checkpoint=checkpoint, predict=predict)
+    columns = ["x", "yyy"] * 40, ["x", ""] * 40
+    scores = Embedding.answer(model, columns, 32)["score"]
+    assert scores.tolist() == [1 + 2 * 3, 1 + 4 * 2] * 40
+    (vectors,) = Embedding.answer(model, columns[:1], 32).values()
+    assert vectors[:2].tolist() == [[1, 1], [1, 3]]
 
 
 # --- Training and serving ---------------------------------------------------------
