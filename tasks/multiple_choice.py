@@ -3,9 +3,9 @@
 """Multiple choice: selects the best continuation or answer (paper, section 4.4).
 
 Input: SWAG in its own files, or TSV, CSV or JSONL tables with a header. The label is
-the right choice: its index from 0 or, if no label is 0 and one is the number of
-choices, from 1; its letter, A to Z; or the name of its column. A row may have empty
-choices::
+the right choice: the name of its column; its number, from 0 or from 1; or its letter,
+A to Z. The first of these that fits all labels is how they are read, unless
+--choice_labels selects one. A row may have empty choices::
 
     prompt                           a                    b                label
     The chicken cannot fly. It       spreads its wings.   crosses the road.    1
@@ -18,12 +18,12 @@ choices::
         --init_from=models/base --output=models/choice
 
 In a JSONL file, --choices may name one column with a list of texts, or with an object
-of texts and their labels as in ARC and CommonsenseQA:
-{"text": ["Paris", "Rome"], "label": ["A", "B"]}.
+of texts and their names as in ARC and CommonsenseQA:
+{"text": ["Paris", "Rome"], "label": ["A", "B"]}. The label is then one of these names.
 
 Output: a fine-tuned model directory with dev accuracy in metrics.json and
-predictions_dev.tsv: id, prompt, index of the best choice, and the probability of each
-choice. A test set (test.csv or test.tsv in --data_dir, or --test_file) adds
+predictions_dev.tsv: id, prompt, the best choice as labels name it, and the probability
+of each choice. A test set (test.csv or test.tsv in --data_dir, or --test_file) adds
 predictions_test.tsv; it needs no labels.
 
 Expected: BERT base has 81.6 % accuracy on the dev set of SWAG (table 4).
@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import dataclasses
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from absl import logging
@@ -43,6 +43,15 @@ from bert_tf.lazy import lazy_import
 
 scipy = lazy_import("scipy")
 tf = lazy_import("tensorflow")
+
+# How labels name choices: the names of C choices, given those of their columns or of
+# the row.
+_NAMES: Mapping[str, Callable[[Sequence[str], int], Sequence[str]]] = {
+    "name": lambda names, count: names,
+    "from_0": lambda names, count: [str(i) for i in range(count)],
+    "from_1": lambda names, count: [str(i) for i in range(1, count + 1)],
+    "letter": lambda names, count: string.ascii_uppercase[:count],
+}
 
 DATA_SETS: Mapping[str, finetuning.DataSet] = {
     "swag": finetuning.DataSet(
@@ -60,6 +69,7 @@ class MultipleChoice(finetuning.TableTask):
     head: Mapping = {}
     benchmarks = DATA_SETS
     columns = ("prompt", "choices", "label")
+    settings = ("choice_labels",)
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(finetuning.TablesConfig):
@@ -75,6 +85,11 @@ class MultipleChoice(finetuning.TableTask):
             common=True,
         )
         label: str = cli.option("", help="Column of the right choice.", common=True)
+        choice_labels: str = cli.option(
+            "auto",
+            help="What labels are: the name of the right choice, its number or letter.",
+            choices=("auto", *_NAMES),
+        )
 
     @classmethod
     def own_data_set(cls, options: Config) -> finetuning.DataSet:
@@ -86,33 +101,39 @@ class MultipleChoice(finetuning.TableTask):
     @classmethod
     def read_input(cls, options, path):
         data_set = DATA_SETS.get(options.task) or cls.own_data_set(options)
+        kind, nested = options.choice_labels, bool(data_set.nested)
         for row in super().read_input(options, path):
-            yield _example(row, data_set)[0]
+            example = _example(row, data_set)
+            yield example._replace(choices=_names(example, kind, nested))
 
     def __init__(self, options, encoder):
         super().__init__(options, encoder)
-        found = {
-            name: [_example(row, self.data_set) for row in rows]
-            for name, rows in self.data.items()
+        rows = {
+            name: [_example(row, self.data_set) for row in part]
+            for name, part in self.data.items()
         }
-        self.data = {name: [x for x, _ in rows] for name, rows in found.items()}
-        known = [*self.data["train"], *self.data["dev"]]
-        golds, (_, names) = {x.gold for x in known}, found["train"][0]
-        counts_from_one = "0" not in golds and any(
-            x.gold == str(len(x.inputs[1])) for x in known
-        )
-        others = {"0", *names, *string.ascii_uppercase}
-        if not counts_from_one and golds.isdisjoint(others):
-            logging.warning(
-                "Labels count from 0, although none is 0. If the first choice is 1, "
-                "use letters (A, B, ...) as labels."
-            )
+        known, kind = [*rows["train"], *rows["dev"]], options.choice_labels
+        nested = bool(self.data_set.nested)
+        if kind == "auto":  # The first of those that fit most labels.
+            fits = {
+                kind: sum(row.gold in _names(row, kind, nested) for row in known)
+                for kind in _NAMES
+            }
+            kind = max(fits, key=fits.get)
+            if kind == "from_0" and "0" not in {row.gold for row in known}:
+                logging.warning(
+                    "Labels count from 0, although none is 0. If the first choice is "
+                    "1, pass --choice_labels=from_1."
+                )
+        self.options = dataclasses.replace(options, choice_labels=kind)
+        self.data = {
+            name: [row._replace(choices=_names(row, kind, nested)) for row in part]
+            for name, part in rows.items()
+        }
         self.labels = {
-            name: [
-                _label(*row, self.data_set.label, int(counts_from_one)) for row in rows
-            ]
-            for name, rows in found.items()
-            if rows[0][0].gold is not None
+            name: [_label(row, self.data_set.label) for row in part]
+            for name, part in self.data.items()
+            if part[0].gold is not None
         }
 
     def dataset(self, name: str) -> finetuning.Split:
@@ -128,7 +149,9 @@ class MultipleChoice(finetuning.TableTask):
         probabilities = scipy.special.softmax(np.stack(outputs), axis=1)  # [N, C]
         best, gold, metrics = probabilities.argmax(axis=1), split.source, {}
         if gold is not None:
-            metrics = {"accuracy": float(np.mean(best == gold))}
+            most_frequent = np.bincount(self.labels["train"]).argmax()
+            predicted = {"accuracy": best, "majority_accuracy": most_frequent}
+            metrics = {k: float(np.mean(x == gold)) for k, x in predicted.items()}
         answers = {"choice": best, "probabilities": probabilities}
         rows = finetuning.prediction_rows(self.data[split.name], answers)
         return finetuning.Evaluation(metrics, rows)
@@ -136,8 +159,8 @@ class MultipleChoice(finetuning.TableTask):
 
 def _example(
     row: finetuning.Example, data_set: finetuning.DataSet
-) -> tuple[finetuning.Example, Sequence[str]]:
-    """Returns the prompt and the choices of a row, and the names of the choices.
+) -> finetuning.Example:
+    """Returns the prompt and the choices of a row, with the names in the data.
 
     An empty choice counts as missing. SWAG has a stem of all choices.
     """
@@ -149,7 +172,11 @@ def _example(
         if isinstance(texts, dict):
             names, texts = texts.get("label", []), texts.get("text")
         are_lists = isinstance(names, list) and isinstance(texts, list)
-        if not are_lists or {*map(type, names + texts)} - {str, int, bool}:
+        if (
+            not are_lists
+            or {*map(type, names + texts)} - {str, int, bool}
+            or len(names) not in (0, len(texts))
+        ):
             raise ValueError(
                 f"{row.location}: column {data_set.nested[0]!r} must be a list of "
                 "texts, or --choices must name a column for each choice."
@@ -158,25 +185,27 @@ def _example(
     choices = tuple(" ".join([*stem, x.strip()]) if x.strip() else "" for x in texts)
     if sum(map(bool, choices)) < 2:
         raise ValueError(f"{row.location}: fewer than two choices are not empty.")
-    return row._replace(texts={"prompt": prompt}, inputs=(prompt, choices)), names
+    texts = {"prompt": prompt}
+    return row._replace(texts=texts, inputs=(prompt, choices), choices=names)
 
 
-def _label(
-    example: finetuning.Example, names: Sequence[str], column: str, first: int
-) -> int:
-    """Returns the index of the right choice. Numbers of choices start at `first`."""
-    choices = example.inputs[1]
-    last, indices = first + len(choices) - 1, {}
-    for known in (string.ascii_uppercase, map(str, range(first, last + 1)), names):
-        indices |= zip(known, range(len(choices)))
-    if example.gold not in indices:
+def _names(example: finetuning.Example, kind: str, nested: bool) -> Sequence[str]:
+    """Returns the names of the choices; those of its own list, if a row has one."""
+    names, count = example.choices, len(example.inputs[1])
+    kind = "name" if nested and names else kind
+    return _NAMES["from_0" if kind == "auto" else kind](names, count)
+
+
+def _label(example: finetuning.Example, column: str) -> int:
+    """Returns the index of the right choice."""
+    if example.gold not in (names := list(example.choices)):
         raise ValueError(
-            f"{example.location}: column {column!r} must be the index of the right "
-            f"choice, {first} to {last}, its letter, or the name of its column. Got "
-            f"{example.gold!r}."
+            f"{example.location}: column {column!r} must be one of {', '.join(names)}, "
+            f"the name of a choice as in most rows. Got {example.gold!r}. See "
+            "--choice_labels."
         )
-    label = indices[example.gold]
-    if not choices[label]:
+    label = names.index(example.gold)
+    if not example.inputs[1][label]:
         raise ValueError(f"{example.location}: the right choice, {label}, is empty.")
     return label
 

@@ -71,7 +71,7 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
         lowercase=encoder.lowercase,
         rules=encoder.rules,
         head={"kind": task.kind, **task.head},
-        options=options.to_dict() | content,
+        options=task.options.to_dict() | content,
         resumable=options.resumable(),
     )
     with storage.exclusive(directory.path), training.strategy.device_errors():
@@ -395,6 +395,8 @@ def prediction_rows(
             row["gold"] = example.gold
         row |= {f"P({n})": _rounded(p) for n, p in zip(labels, probabilities)}
         if "choice" in answer:  # Their number may vary. Batches are padded.
+            if example.choices:
+                row["prediction"] = example.choices[row["prediction"]]
             row["probabilities"] = _rounded(probabilities[: len(example.inputs[1])])
         yield row
 

@@ -130,6 +130,7 @@ class Example(NamedTuple):
         answers: Of a question about a passage: the reference answers, (text, offset in
             the passage in characters). Empty if the passage does not answer it; None
             without labels.
+        choices: Of multiple choice: the names of the choices, as labels have them.
     """
 
     id: str
@@ -139,6 +140,7 @@ class Example(NamedTuple):
     path: pathlib.Path = pathlib.Path()
     line: int = 0
     answers: Sequence[tuple[str, int]] | None = None
+    choices: Sequence[str] = ()
 
     @property
     def location(self) -> str:

@@ -16,7 +16,7 @@ from tests.toy import tasks as toy_tasks
 from tests.toy.tables import write
 
 OWN = {"prompt": "start", "choices": "x,y,z", "label": "right"}
-GOOD = "start\tx\ty\tz\tright\na\tb\tc\td\t2\ne\tf\tg\t\ty\n"
+GOOD = "start\tx\ty\tz\tright\na\tb\tc\td\tz\ne\tf\tg\t\ty\n"
 
 
 @pytest.fixture
@@ -100,9 +100,8 @@ def test_labels(tmp_path, read, caplog, labels, expected):
         (  # ARC and CommonsenseQA.
             ['{"text": ["b", "c"], "label": ["B", "A"]}, "right": "A"',
              '{"text": ["e", "f"], "label": ["1", "2"]}, "right": "2"',
-             '{"text": [3, 4], "label": [1, 2]}, "right": 2',
-             '{"text": [3, 4]}, "right": "B"'],
-            [("a", x, 1) for x in (("b", "c"), ("e", "f"), ("3", "4"), ("3", "4"))],
+             '{"text": [3, 4], "label": [1, 2]}, "right": 2'],
+            [("a", x, 1) for x in (("b", "c"), ("e", "f"), ("3", "4"))],
         ),
     ],
 )  # fmt: skip
@@ -131,12 +130,14 @@ def test_invalid_choices_in_one_column(tmp_path, read, value):
     ("train", "options", "message"),
     [
         ("start\tx\ty\tz\tright\na\tb\tc\td\t4\n", {}, "train.tsv, line 2: column "
-         "'right' must be the index of the right choice, 0 to 2, its letter, or the "
-         "name of its column. Got '4'"),
+         "'right' must be one of x, y, z, the name of a choice as in most rows. Got "
+         "'4'. See --choice_labels."),
+        (f"{GOOD}a\tb\tc\td\t0\n", {}, "train.tsv, line 4: column 'right' must be one "
+         "of x, y, z, the name of a choice as in most rows. Got '0'"),
         ("start\tx\ty\tz\tright\na\tb\tc\td\tD\n", {}, "Got 'D'"),
         (GOOD, {"choices": "x"}, "train.tsv, line 2: column 'x' must be a list of "
          "texts, or --choices must name a column for each choice."),
-        ("start\tx\ty\tz\tright\na\tb\tc\t\t2\n", {}, "line 2: the right choice, 2,"),
+        ("start\tx\ty\tz\tright\na\tb\tc\t\tz\n", {}, "line 2: the right choice, 2,"),
         ("start\tx\ty\tz\tright\na\tb\t\t \t0\n", {}, "line 2: fewer than two choices"),
         (GOOD, {"choices": ""}, "Missing flags: --choices. Pass"),
     ],
@@ -176,13 +177,40 @@ def test_accuracy_and_predictions(tmp_path, read):
     dev = task.dataset("dev")
     outputs = [np.log([0.2, 0.3, 0.5]), np.array([0.0, -1e9, -1e9])]
     found = task.evaluate(dev, outputs)
-    assert found.metrics == {"accuracy": 0.5}
+    assert found.metrics == {"accuracy": 0.5, "majority_accuracy": 0.5}
     task.write_predictions(dev, found, tmp_path)
     assert (tmp_path / "predictions_dev.tsv").read_text() == (
         "id\tprompt\tprediction\tconfidence\tgold\tprobabilities\n"
-        "0\ta\t2\t0.5\t2\t0.200000 0.300000 0.500000\n"
-        "1\te\t0\t1.0\ty\t1.000000 0.000000 0.000000\n"
+        "0\ta\tz\t0.5\tz\t0.200000 0.300000 0.500000\n"
+        "1\te\tx\t1.0\ty\t1.000000 0.000000 0.000000\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "named"),
+    [
+        ("012", {}, "012"),  # Not by names, of which there is no 0.
+        ("123", {}, "123"),
+        ("ABC", {}, "ABC"),
+        ("121", {"choice_labels": "from_1"}, "123"),
+    ],
+)
+def test_labels_have_one_meaning(tmp_path, read, labels, options, named):
+    """The columns are named by numbers. Predictions are named as the labels."""
+    rows = "".join(f"q,a,b,c,{label}\n" for label in labels)
+    write(tmp_path, x__csv=f"q,1,2,3,label\n{rows}")
+    columns = {"prompt": "q", "choices": "1,2,3", "label": "label", **options}
+    task = read(train_file="x.csv", dev_file="x.csv", **columns)
+    expected = [named.index(label) for label in labels]
+    assert task.labels["train"] == expected
+    found = task.evaluate(task.dataset("dev"), np.eye(3)[expected])
+    assert found.metrics["accuracy"] == 1
+    assert [row["prediction"] for row in found.predictions] == [*labels]
+    # As `--predict`.
+    examples = MultipleChoice.read_input(task.options, str(tmp_path / "x.csv"))
+    assert [example.choices for example in examples] == [
+        example.choices for example in task.data["dev"]
+    ]
 
 
 # --- Training and serving ---------------------------------------------------------
