@@ -53,7 +53,9 @@ __getattr__, __dir__, __all__ = lazy.exports(__name__, __file__)
 lazy.checkpoints = lambda: importlib.import_module("bert_tf.checkpoints")
 
 # The packages that register classes with Keras, for `keras.saving.load_model`.
-_REGISTERING = ("bert_tf.heads", "bert_tf.modeling", "bert_tf.training")
+_REGISTERING = tuple(
+    f"bert_tf.{name}" for name in ("heads", "modeling", "text", "training")
+)
 
 
 class _Registry(dict):

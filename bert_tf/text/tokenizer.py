@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""BERT's tokenizer as TensorFlow graph functions, shared by training and serving.
+"""BERT's tokenizer as a layer of Keras, shared by training and serving.
 
 Input: UTF-8 strings [B]. Output: `token_ids`, `segment_ids`, `padding_mask` [B, S]
 int32 of rows [CLS] a [SEP] or [CLS] a [SEP] b [SEP].
@@ -11,39 +11,57 @@ that of a Hugging Face folder.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
+import wrapt
 
 from bert_tf import lazy
-from bert_tf.text.normalization import GOOGLE_RULES, TokenizerRules
+from bert_tf.text.normalization import GOOGLE_RULES, AddedToken, TokenizerRules
 from bert_tf.text.vocabulary import CONTINUATION_PREFIX, Vocabulary
 from bert_tf.text.word_pieces import Pieces, WordPieces
 
 
-class Tokenizer:
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Tokenizer(keras.layers.Layer):
     """BERT's tokenizer (arXiv 1810.04805, section 3; arXiv 1609.08144).
 
-    All methods work eagerly, in `tf.data` and in a SavedModel, which then contains the
-    vocabulary and the normalization rules. Invalid UTF-8 bytes are skipped.
+    A layer that maps strings [B], or a pair of them, to the inputs of `BertBackbone`,
+    as `encode` does. All methods work eagerly, in `tf.data`, in models, and in
+    SavedModels and `.keras` files, which then contain the vocabulary and the rules.
+    Invalid UTF-8 bytes are skipped.
 
-    Like the layers of Keras, `encode` and `tokenize` map strings [B] to tensors [B, S],
-    and one string to tensors [S].
+    Like other layers, `encode` and `tokenize` map strings [B] to tensors [B, S], and
+    one string to tensors [S].
 
     Args:
         vocabulary: A `Vocabulary` or the path of a vocabulary file.
         lowercase: Whether to lowercase and strip accents, as uncased models require.
         max_sequence_length: The default of `encode`.
         rules: All other rules. By default those of google-research/bert.
+        **kwargs: Arguments of all layers, such as `name`.
+
+    Inputs: strings [B], or two of them as a tuple or as two arguments. Outputs: those
+    of `encode`.
+
+    Raises:
+        ValueError: The inputs are something else; or strings enter a model on the JAX
+            backend, which has no strings.
 
     Example:
 
     ```python
-    tokenizer = Tokenizer("vocab.txt")
-    inputs = tokenizer.encode(["The cat sat."], max_sequence_length=128)
+    tokenizer = Tokenizer("vocab.txt", max_sequence_length=128)
+    inputs = tokenizer(["The cat sat."])
     tokenizer.decode(inputs["token_ids"])
+
+    text = keras.Input((), dtype="string")
+    model = keras.Model(text, backbone(tokenizer(text)))
     ```
     """
 
@@ -54,7 +72,9 @@ class Tokenizer:
         max_sequence_length: int = 512,
         *,
         rules: TokenizerRules = GOOGLE_RULES,
+        **kwargs: Any,
     ):
+        super().__init__(**kwargs)
         if not isinstance(vocabulary, Vocabulary):
             vocabulary = Vocabulary.from_file(vocabulary)
         self.vocabulary = vocabulary
@@ -62,14 +82,17 @@ class Tokenizer:
         self.max_sequence_length = max_sequence_length
         self.rules = rules
         self._pieces = WordPieces(vocabulary, lowercase, rules)
+        self.built, self.supports_jit = True, False  # XLA has no strings.
 
     @classmethod
-    def from_checkpoint(cls, checkpoint: Any) -> Tokenizer:
+    def from_checkpoint(cls, checkpoint: Any, **arguments: Any) -> Tokenizer:
         """Returns the tokenizer of a checkpoint, with its casing and maximum length.
 
         Args:
             checkpoint: A `Checkpoint`, or its path as for
                 `BertBackbone.from_checkpoint`.
+            **arguments: Other arguments of the constructor, such as a shorter
+                `max_sequence_length`.
 
         Raises:
             ValueError: The checkpoint is damaged or not a BERT, or its tokenizer has
@@ -77,15 +100,54 @@ class Tokenizer:
         """
         if isinstance(checkpoint, str | os.PathLike):
             checkpoint = lazy.checkpoints().open_checkpoint(checkpoint)
-        return cls(
-            checkpoint.vocabulary,
-            checkpoint.lowercase,
-            checkpoint.architecture.max_sequence_length,
-            rules=checkpoint.rules,
-        )
+        length = checkpoint.architecture.max_sequence_length
+        arguments = {"max_sequence_length": length, **arguments}
+        vocabulary, lowercase = checkpoint.vocabulary, checkpoint.lowercase
+        return cls(vocabulary, lowercase, rules=checkpoint.rules, **arguments)
 
     def __repr__(self) -> str:
         return f"Tokenizer({self.vocabulary!r}, lowercase={self.lowercase})"
+
+    # --- Layer -------------------------------------------------------------------
+
+    # `Sequential` takes the dtype of its inputs from it.
+    compute_dtype = variable_dtype = "string"
+
+    def __call__(self, text: Any, text_b: Any = None, **kwargs: Any) -> dict[str, Any]:
+        texts = _strings(*_segments(text, text_b))
+        if keras.backend.backend() == "tensorflow":
+            return super().__call__(*texts, **kwargs)
+        if any(isinstance(x, keras.KerasTensor) for x in texts):
+            raise ValueError(
+                "Strings can enter a model on Keras' backend tensorflow only. Tokenize "
+                "in the input pipeline, dataset.map(tokenizer), and build the model on "
+                f"the inputs of the encoder. Received: {texts}"
+            )
+        return self.encode(*texts)
+
+    def call(self, text: tf.Tensor, text_b: tf.Tensor | None = None):
+        return self.encode(text, text_b)
+
+    def compute_output_spec(self, text: Any, text_b: Any = None) -> dict[str, Any]:
+        shape = (*text.shape, None)
+        names = ("token_ids", "segment_ids", "padding_mask")
+        return {x: keras.KerasTensor(shape, "int32", name=x) for x in names}
+
+    def get_config(self):
+        return super().get_config() | {
+            "vocabulary": list(self.vocabulary.tokens),
+            "lowercase": self.lowercase,
+            "max_sequence_length": self.max_sequence_length,
+            "rules": dataclasses.asdict(self.rules),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        rules = dict(config["rules"])
+        rules["added_tokens"] = tuple(AddedToken(**x) for x in rules["added_tokens"])
+        vocabulary = Vocabulary(tuple(config["vocabulary"]))
+        arguments = {"vocabulary": vocabulary, "rules": TokenizerRules(**rules)}
+        return cls(**config | arguments)
 
     # --- Word pieces -------------------------------------------------------------
 
@@ -100,8 +162,9 @@ class Tokenizer:
         Returns:
             Ids, ragged [B, (pieces)] int32; for one string, [pieces].
         """
-        ids = self._pieces.tokenize(_batch(text), allow_mask, with_offsets=False).ids
-        return ids[0] if _is_single(text) else ids
+        (text,) = _strings(text)
+        pieces = self._pieces.tokenize(_batch(text), allow_mask, with_offsets=False)
+        return pieces.ids if text.shape.rank else pieces.ids[0]
 
     def tokenize_words(self, words: tf.Tensor) -> tf.RaggedTensor:
         """Splits the T words of a text into pieces, at least one each.
@@ -122,7 +185,8 @@ class Tokenizer:
         self, text: tf.Tensor, *, allow_mask: bool = False
     ) -> Pieces:
         """Like `tokenize`, and returns the byte offsets in `text` of each piece."""
-        return self._pieces.tokenize(_batch(text), allow_mask, with_offsets=True)
+        text = _batch(*_strings(text))
+        return self._pieces.tokenize(text, allow_mask, with_offsets=True)
 
     # --- Model inputs ------------------------------------------------------------
 
@@ -154,12 +218,13 @@ class Tokenizer:
             [B, S] int32; [S] if `text_a` is one string.
 
         Raises:
-            ValueError: `max_sequence_length` is too small for the special tokens, or a
-                text does not have shape [B].
-            tf.errors.InvalidArgumentError: `text_a` and `text_b` differ in size.
+            ValueError: `max_sequence_length` is too small for the special tokens, a
+                text is no strings [B], or `text_a` and `text_b` differ in size.
+            tf.errors.InvalidArgumentError: In a graph, they differ in size.
         """
-        is_single = _is_single(text_a)
-        texts = [_batch(text) for text in (text_a, text_b) if text is not None]
+        texts = _strings(*(text for text in (text_a, text_b) if text is not None))
+        is_single = texts[0].shape.rank == 0
+        texts = [*map(_batch, texts)]
         if max_sequence_length is None:
             max_sequence_length = self.max_sequence_length
         if padded_length is not None:
@@ -255,21 +320,67 @@ class Tokenizer:
         }
 
 
-def _is_single(text: Any) -> bool:
-    return tf.convert_to_tensor(text, tf.string).shape.rank == 0
-
-
-def _batch(text: Any) -> tf.Tensor:
+def _batch(text: tf.Tensor) -> tf.Tensor:
     """Returns strings [B] for strings [B] or one string."""
-    text = tf.convert_to_tensor(text, tf.string)
-    if text.shape.rank == 0:
-        return text[tf.newaxis]
-    if text.shape.rank != 1:
+    return text if text.shape.rank else text[tf.newaxis]
+
+
+def _segments(text: Any, text_b: Any) -> list[Any]:
+    """Returns the texts in the arguments of a layer: one, or two of a pair."""
+    is_batch = isinstance(text, list) and all(isinstance(x, str | bytes) for x in text)
+    if is_batch or not isinstance(text, list | tuple):
+        return [text] if text_b is None else [text, text_b]
+    if len(text) != 2 or text_b is not None:
         raise ValueError(
-            "`text` must be a string or have shape [B]. Received: "
-            f"text.shape={text.shape}"
+            f"A pair must be two texts. Received: {len(text) + (text_b is not None)}"
         )
-    return text
+    return [*text]
+
+
+def _strings(*texts: Any) -> list[Any]:
+    """Returns one text, or two of a pair, as tensors [B] or []; keeps symbolic ones.
+
+    Raises:
+        ValueError: They are no strings or have other shapes. The message has the name.
+    """
+    shapes, tensors = [], []
+    for name, x in zip(("text_a", "text_b") if len(texts) > 1 else ("text",), texts):
+        with contextlib.suppress(TypeError, ValueError):
+            if not isinstance(x, keras.KerasTensor):
+                x = tf.convert_to_tensor(x, tf.string)
+        is_string = "string" in str(getattr(x, "dtype", ""))
+        shapes.append(tf.TensorShape(x.shape if is_string else None))
+        if shapes[-1].rank not in (0, 1):
+            shape = f"{x.dtype} of shape {x.shape}" if hasattr(x, "shape") else repr(x)
+            raise ValueError(
+                f"`{name}` must be strings of shape [B], or one string. Received: "
+                f"{shape:.200}"
+            )
+        tensors.append(x)
+    if not shapes[0].is_compatible_with(shapes[-1]):
+        raise ValueError(
+            "`text_a` and `text_b` must have the same shape. Received: "
+            f"{shapes[0]} and {shapes[1]}"
+        )
+    return tensors
+
+
+@wrapt.when_imported("keras.src.backend.tensorflow.trainer")
+def _allow_strings(module: Any) -> None:
+    """Lets models with string inputs train on several replicas.
+
+    Keras 3.15 averages the first batch over the replicas to see its shapes.
+    """
+
+    @wrapt.patch_function_wrapper(module, "TensorFlowTrainer._maybe_symbolic_build")
+    def build(wrapped, trainer, args, kwargs):
+        strategy, batches = trainer._distribute_strategy, kwargs.get("iterator")
+        if strategy and batches:
+            _, _, batch = next(iter(batches))
+            local = strategy.experimental_local_results
+            batch = keras.tree.map_structure(lambda x: local(x)[0], next(batch))
+            args, kwargs = (), {"data_batch": batch}
+        wrapped(*args, **kwargs)
 
 
 def truncate_sizes(
