@@ -9,6 +9,7 @@ import pathlib
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,6 +18,7 @@ from tensorflow_serving.apis import predict_pb2
 
 from bert_tf import export, serving
 from bert_tf.modeling import BertBackbone, BertPretrainer
+from bert_tf.text import Tokenizer
 from tasks.classification import Classification
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
@@ -330,6 +332,17 @@ def test_tensorflow_2_12_runs_tasks(old_python, toy, tmp_path):
         folder = tmp_path / f"served{number}"
         path = serving.export_saved_model(signatures, folder, directory=directory)
         requests += [(str(path), "serving_default", values) for values in inputs]
+    assert_versions_agree(old_python, requests)
+
+
+@pytest.mark.slow
+def test_tensorflow_2_12_runs_keras_models_of_strings(old_python, toy, tmp_path):
+    directory, pretrainer = toy
+    text = keras.Input((), dtype="string", name="text")
+    inputs = Tokenizer.from_checkpoint(directory)(text)
+    model = keras.Model(text, pretrainer.backbone(inputs))
+    path = str(serving.export_saved_model(model, tmp_path))
+    requests = [(path, "serving_default", values) for values in (TEXT, NO_TEXT)]
     assert_versions_agree(old_python, requests)
 
 

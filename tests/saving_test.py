@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from keras.src.saving.object_registration import GLOBAL_CUSTOM_OBJECTS
 
-from bert_tf import heads, modeling, training
+from bert_tf import heads, modeling, text, training
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -31,15 +31,21 @@ for config in json.loads((folder / "objects.json").read_text()):
     name = getattr(value, "__name__", type(value).__name__)
     assert f"bert_tf>{name}" in config.values(), config
 print(float(keras.ops.sum(output)))
+strings = keras.saving.load_model(folder / "strings.keras")
+print(float(keras.ops.sum(strings(keras.ops.array(["the cats", "a mat"])))))
 """
+TEXTS = ["the cats", "a mat"]
 
 
-def test_every_registered_class_loads_after_importing_bert_tf(one_layer, tmp_path):
+def test_every_registered_class_loads_after_importing_bert_tf(
+    one_layer, vocabulary, tmp_path
+):
     backbone = modeling.BertBackbone(one_layer)
     embedding = heads.EmbeddingConfig(max_sequence_length=8)
     models = [
         backbone,
         modeling.BertPretrainer(backbone),
+        heads.Discriminator(backbone),
         heads.ChoiceScorer(backbone),
         heads.FeatureTagger(backbone, 3, "last", 4),
         heads.SentenceEncoder(backbone, embedding),
@@ -50,7 +56,7 @@ def test_every_registered_class_loads_after_importing_bert_tf(one_layer, tmp_pat
     unpack = keras.saving.get_registered_object("bert_tf>UnpackRows")
     schedule = training.WarmupDecay(0.1, warmup_steps=1, total_steps=3)
     optimizers = training.AdamW(schedule), training.Lamb(), training.Muon()
-    objects = [*optimizers, schedule, unpack()]
+    objects = [*optimizers, schedule, unpack(), text.Tokenizer(vocabulary)]
     for model in models:
         if hasattr(model, "_losses_and_metrics"):
             model.compile(training.AdamW(schedule))
@@ -65,6 +71,10 @@ def test_every_registered_class_loads_after_importing_bert_tf(one_layer, tmp_pat
     own = keras.Model(backbone.input, keras.layers.Dense(1)(tokens))
     own.save(tmp_path / "own.keras")
     output = own(dict.fromkeys(own.input, np.ones((1, 4), "int32")))
+    texts = keras.Input((), dtype="string")
+    strings = keras.Model(texts, own(text.Tokenizer(vocabulary)(texts)))
+    strings.save(tmp_path / "strings.keras")
+    sums = [float(keras.ops.sum(x)) for x in (output, strings(keras.ops.array(TEXTS)))]
 
     done = subprocess.run(
         [sys.executable, "-c", LOAD, str(tmp_path)],
@@ -75,5 +85,5 @@ def test_every_registered_class_loads_after_importing_bert_tf(one_layer, tmp_pat
     )
 
     assert done.returncode == 0, done.stderr
-    expected = float(keras.ops.sum(output))
-    assert float(done.stdout) == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    loaded = [float(line) for line in done.stdout.splitlines()]
+    assert loaded == pytest.approx(sums, rel=1e-5, abs=1e-5)

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exports graph functions as a SavedModel that stock TensorFlow Serving loads.
 
-Input: `tf.function`s by signature name, see `bert_tf.heads`. Output:
+Input: `tf.function`s by signature name, see `bert_tf.heads`, or a Keras model of
+strings. Output:
 
     <folder>/<version>/saved_model.pb, variables/
         The model. The graph contains the vocabulary.
@@ -32,6 +33,7 @@ import os
 import pathlib
 from collections.abc import Mapping
 
+import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
@@ -41,7 +43,9 @@ from tensorflow_serving.apis import prediction_log_pb2
 from bert_tf import lazy, storage
 from bert_tf.checkpoints import Checkpoint
 from bert_tf.heads import Signature, signature, string_input
+from bert_tf.modeling import BertBackbone
 from bert_tf.serving.servable import version_number
+from bert_tf.text import Tokenizer
 
 # Rows and tokens of the warm-up requests of a signature. The initialization that slows
 # down the first request does not depend on its size.
@@ -58,10 +62,10 @@ max_enqueued_batches { value: 100 }
 
 
 def export_saved_model(
-    signatures: Mapping[str, Signature],
+    signatures: Mapping[str, Signature] | keras.Model,
     folder: str | os.PathLike,
     *,
-    directory: Checkpoint,
+    directory: Checkpoint | None = None,
     version: int = 0,
 ) -> pathlib.Path | str:
     """Writes `<folder>/<version>/` and returns its path.
@@ -72,16 +76,22 @@ def export_saved_model(
             outputs is the batch. The export adds the signature `metadata`: text [N],
             ignored -> json [N] string, a description of the model that includes its
             labels. TensorFlow Serving's REST API and its batching require an input.
+            Or a Keras model with a `Tokenizer` and a `BertBackbone`: its signature has
+            the names of the input layers and of the layers that return the outputs.
         folder: The folder of the served model, e.g. saved_models/sst2. May be remote.
-        directory: The model directory or checkpoint that the model comes from.
+        directory: The model directory or checkpoint that the model comes from; not
+            needed for a Keras model.
         version: A positive integer, or 0 for the newest version plus one.
 
     Raises:
-        ValueError: The version exists, a signature has no named inputs, or stock
-            TensorFlow Serving cannot run the model; the message names the op.
+        ValueError: The version exists, a signature has no named inputs, the Keras model
+            lacks a layer, or stock TensorFlow Serving cannot run the model; the message
+            names the op.
         OSError: The folder cannot be written.
     """
     lazy.require_backend("Export", "tensorflow")
+    if isinstance(signatures, keras.Model):
+        signatures, directory = _from_keras(signatures, directory)
     local = storage.local_copy(folder, skip=("*",))
     local.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
@@ -101,6 +111,47 @@ def export_saved_model(
         warmed = {name: signatures[name] for name in distinct.values()}
         _write_warmup(extra / "tf_serving_warmup_requests", warmed, max_length)
     return storage.upload(local / name)
+
+
+def _from_keras(
+    model: keras.Model, directory: Checkpoint | None
+) -> tuple[dict[str, Signature], Checkpoint]:
+    """Returns the signature of a model, and `directory` or what its layers say."""
+    layers = [*model._flatten_layers()]
+    tokenizers = [layer for layer in layers if isinstance(layer, Tokenizer)]
+    encoders = [layer for layer in layers if isinstance(layer, BertBackbone)]
+    if not tokenizers or not encoders or not model.built:
+        raise ValueError(
+            "The model must have a bert_tf.Tokenizer and a bert_tf.BertBackbone among "
+            f"its layers. Received: {', '.join(layer.name for layer in layers)}"
+        )
+    inputs = model.input
+    if not isinstance(inputs, Mapping):
+        inputs = {x.name: x for x in keras.tree.flatten(inputs)}
+    names = [x._keras_history.operation.name for x in model.outputs]
+
+    @signature(*(tf.TensorSpec(x.shape, x.dtype, name) for name, x in inputs.items()))
+    def serving_default(*tensors):
+        if isinstance(model.input, Mapping):
+            outputs = model(dict(zip(inputs, tensors)), training=False)
+        else:
+            x = keras.tree.pack_sequence_as(model.input, tensors)
+            outputs = model(x, training=False)
+        if isinstance(outputs, Mapping):
+            return outputs
+        return dict(zip(names, keras.tree.flatten(outputs), strict=True))
+
+    tokenizer = tokenizers[0]
+    directory = directory or Checkpoint(
+        pathlib.Path(model.name),
+        encoders[0].config,
+        tokenizer.vocabulary,
+        tokenizer.lowercase,
+        {"kind": "keras"},
+        {},
+        rules=tokenizer.rules,
+    )
+    return {"serving_default": serving_default}, directory
 
 
 def _new_version(folder: str, version: int) -> str:

@@ -7,12 +7,15 @@ import pathlib
 import threading
 from collections.abc import Iterator
 
+import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_text as tf_text
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
+import bert_tf
 from bert_tf import heads, serving
 from bert_tf.checkpoints import ModelDirectory
 from bert_tf.serving import saved_model
@@ -319,3 +322,28 @@ def test_failing_warmup_request_aborts_the_export(tmp_path, directory):
             {"f": only_one}, tmp_path / "model", directory=directory
         )
     assert list((tmp_path / "model").iterdir()) == []
+
+
+# --- Keras models ------------------------------------------------------------------
+
+
+def test_keras_model_of_strings(tmp_path, one_layer, vocabulary):
+    a, b = (keras.Input((), dtype="string", name=name) for name in ("question", "text"))
+    tokenizer = bert_tf.Tokenizer(vocabulary, max_sequence_length=16)
+    x = bert_tf.BertBackbone(one_layer)(tokenizer((a, b)))["pooled_output"]
+    model = keras.Model([b, a], keras.layers.Dense(2, name="scores")(x))
+    path = serving.export_saved_model(model, tmp_path)
+    served = tf.saved_model.load(str(path)).signatures
+    texts = [tf.constant(["the cat", ""]), tf.constant(["a mat", "sat"])]
+    answer = served["serving_default"](text=texts[0], question=texts[1])["scores"]
+    np.testing.assert_allclose(answer, model(texts), atol=1e-6)
+    (metadata,) = served["metadata"](tf.constant(["x"]))["json"].numpy()
+    assert json.loads(metadata)["vocabulary_sha256"] == vocabulary.fingerprint
+    assert (path / "assets.extra/vocab.txt").exists()
+
+
+def test_keras_model_without_tokenizer_is_refused(tmp_path, one_layer):
+    model = bert_tf.BertBackbone(one_layer)
+    with pytest.raises(ValueError, match=r"must have a bert_tf\.Tokenizer .* pooler"):
+        serving.export_saved_model(model, tmp_path)
+    assert not [*tmp_path.iterdir()]

@@ -397,11 +397,11 @@ def test_encode_rejects_invalid_arguments():
     for texts, options, message in (
         ((["a"], ["b"]), {}, r"at least 3.*max_sequence_length=2"),
         ((["a"],), {"padded_length": 1}, "at least 2.*max_sequence_length=1"),
-        (([["a"]],), {}, r"shape \[B\]. Received: text.shape=\(1, 1\)"),
+        (([["a"]],), {}, r"shape \[B\].* Received: .* of shape \(1, 1\)"),
     ):
         with pytest.raises(ValueError, match=message):
             tokenizer.encode(*texts, max_sequence_length=2, **options)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="text_b"):
+    with pytest.raises(ValueError, match="text_b"):
         tokenizer.encode(["a"], ["b", "c"], max_sequence_length=8)
 
 
