@@ -141,6 +141,11 @@ class Range(NamedTuple):
             yield lines
 
 
+def read_paragraphs(ranges: Iterable[Range]) -> Iterator[list[str]]:
+    """Yields the paragraphs of all documents in ranges."""
+    return itertools.chain.from_iterable(part.paragraphs() for part in ranges)
+
+
 def read_documents(
     path: str,
     separator: str = "auto",
@@ -259,8 +264,8 @@ def preview(layouts: dict[str, Layout]) -> str:
 def _preview_group(layout: Layout, paths: Sequence[str]) -> str:
     size = num_documents = num_sentences = 0
     first, is_partial = [], ""
-    for document in itertools.chain.from_iterable(
-        Range(path, layout).documents() for path in paths
+    for document in map(
+        split_document, read_paragraphs(Range(p, layout) for p in paths)
     ):
         if size > _PREVIEW_CHARACTERS:
             is_partial = f" in the first {size / 1e6:.1f} million characters"

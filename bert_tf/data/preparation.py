@@ -133,7 +133,7 @@ def _parts(options: CorpusConfig, train: _Layouts, validation: _Layouts) -> list
         ValueError: The text has fewer than two documents.
     """
     share = 0 if validation else options.held_out_share
-    ranges, held_out = _scan(train, share, options.seed)
+    ranges, held_out = _scan(train, share, options)
     groups = divide(ranges)
     sources = [(groups, held_out)]
     if validation:
@@ -169,7 +169,9 @@ def divide(ranges: Sequence[Range]) -> list[list[Range]]:
     return groups
 
 
-def _scan(layouts: _Layouts, share: float, seed: int) -> tuple[list[Range], float]:
+def _scan(
+    layouts: _Layouts, share: float, options: CorpusConfig
+) -> tuple[list[Range], float]:
     """Reads documents to decide which to hold out.
 
     A document is held out if its `content_share` is at most `share`. So copies are held
@@ -191,11 +193,11 @@ def _scan(layouts: _Layouts, share: float, seed: int) -> tuple[list[Range], floa
         is_empty = True
         for paragraphs in text.paragraphs():
             is_empty = False
-            shares.add(documents.content_share(paragraphs, seed))
+            shares.add(documents.content_share(paragraphs, options.seed))
             if len(shares) > enough:
                 return [*found, *ranges[index:]], share or -1
         found += [] if is_empty else [text]
-    if len(shares) < 2:
+    if len(shares) < 2 and options.next_sentence_prediction:
         separators = {layout.separator for layout in layouts.values()}
         separator = "line" if "blank_line" in separators else "blank_line"
         raise ValueError(
@@ -209,7 +211,7 @@ def _scan(layouts: _Layouts, share: float, seed: int) -> tuple[list[Range], floa
     if len(shares) >= _FEW_DOCUMENTS or expected >= 0.5:
         held_out = max(held_out, math.ceil(expected / 2))
     held_out = min(held_out, max(1, int(1.5 * expected)), len(shares) - 2)
-    if not share or not held_out:
+    if not share or held_out <= 0:
         return found, -1
     limits = sorted(shares)
     is_kept = limits[held_out - 1] <= share < limits[held_out]
@@ -233,12 +235,12 @@ def _manifest(
         for split, counts in result["splits"].items():
             splits[split].update(counts)
     total = splits["train"] + splits["validation"]
+    total["one_sentence"] *= options.next_sentence_prediction  # Else no problem.
     if not total["tokens"]:
         raise ValueError(f"The text of --input={options.input} has no words.")
     warnings, length = text_warnings(total), options.max_sequence_length
-    if (options.held_out_share or options.validation_input) and not splits[
-        "validation"
-    ]["rows"]:
+    is_split = options.held_out_share or options.validation_input
+    if is_split and not splits["validation"]["rows"]:
         warnings.append(
             f"No documents are held out for validation: there are {total['documents']}."
             " Pass a larger --held_out_share, or --validation_input."

@@ -8,7 +8,7 @@ A record is a `tf.train.Example` of one row, not masked and not padded. It holds
 * `pair_length`: number of tokens in [CLS] first segment [SEP] second segment [SEP]
 * `first_segment_length`: number of tokens in [CLS] first segment [SEP]
 * `is_random_next`: 1 if the second segment is from another document, 0 if it continues
-  the first
+  the first, -1 if there is none
 
 Parts are independent of each other. A part is processed in blocks of documents, which
 bounds the memory. Random segments come from the same block and split, as those of
@@ -33,7 +33,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf import cli, storage, text
-from bert_tf.data.documents import Document, Range, content_share, split_document
+from bert_tf.data.documents import (
+    Document,
+    Range,
+    content_share,
+    read_paragraphs,
+    split_document,
+)
 from bert_tf.data.jobs import JobOptions
 from bert_tf.data.layout import TextConfig
 from bert_tf.lazy import lazy_import
@@ -65,6 +71,9 @@ class CorpusConfig(TextConfig, JobOptions):
         help="How often to draw other pairs from each document, for as many epochs.",
         minimum=1,
         common=True,
+    )
+    next_sentence_prediction: bool = cli.option(
+        True, help="Draw pairs of segments. If false, rows have single segments."
     )
     pack: bool = cli.option(
         True, help="Pack several pairs into a row; attention does not cross pairs."
@@ -139,7 +148,9 @@ def write_part(part: Part) -> dict[str, Any]:
             seeds += [f"{seeds[0]} {draw}" for draw in range(1, options.dupe_factor)]
             rngs = list(map(random.Random, seeds))
             for split, documents in block.items():
-                others = _other_documents(part, split, block)
+                others = []
+                if options.next_sentence_prediction:
+                    others = _other_documents(part, split, block)
                 ids, lengths = _tokenize(tokenizer, documents)
                 counts[split].update(
                     count_problems(documents, ids, lengths, tokenizer.vocabulary)
@@ -165,9 +176,7 @@ def _read_blocks(part: Part) -> Iterator[dict[str, list[Document]]]:
     """Yields the documents of each split, in blocks that are in memory together."""
     block: dict[str, list[Document]] = {}
     size = 0
-    for paragraphs in itertools.chain.from_iterable(
-        source.paragraphs() for source in part.ranges
-    ):
+    for paragraphs in read_paragraphs(part.ranges):
         if size >= _BLOCK_CHARACTERS:
             yield block
             block, size = {}, 0
@@ -192,9 +201,7 @@ def _other_documents(
         return block["train"]
     found: list[Document] = []
     size = 0
-    for paragraphs in itertools.chain.from_iterable(
-        source.paragraphs() for source in part.other_ranges
-    ):
+    for paragraphs in read_paragraphs(part.other_ranges):
         if part.split_of(content_share(paragraphs, part.options.seed)) == split:
             document = split_document(paragraphs)
             if document not in block[split]:
@@ -250,7 +257,7 @@ _LIMITS = (
         "documents",
         1 / 3,
         "have 1 sentence, whose pairs are all random: wrong --document_separator? If "
-        "not, pretrain with --next_sentence_prediction=false.",
+        "not, pass --next_sentence_prediction=false.",
     ),
 )
 
@@ -295,7 +302,7 @@ def count_problems(
 
 
 def text_warnings(counts: Mapping[str, int]) -> list[str]:
-    """Returns a message for each kind of problem."""
+    """Returns a message for each kind of problem that was counted."""
     return [
         f"{counts[name] / counts[whole]:.1%} of the {whole} {problem}"
         for name, whole, limit, problem in _LIMITS
@@ -311,12 +318,12 @@ class Pair(NamedTuple):
 
     first: np.ndarray
     second: np.ndarray
-    is_random_next: bool
+    is_random_next: int
 
     @property
     def length(self) -> int:
         """Number of tokens including special tokens."""
-        return len(self.first) + len(self.second) + _NUM_SPECIAL_TOKENS
+        return len(self.first) + len(self.second) + 2 + bool(len(self.second))
 
 
 def _draw_pairs(
@@ -390,6 +397,8 @@ def draw_pairs(
     length of the first segment is independent of the label. There is one exception: a
     single sentence at the end of a document always gets a random second segment.
 
+    Without next sentence prediction there is no second segment.
+
     Args:
         tokens: Token ids of a text, [num_tokens].
         starts: Start of each sentence of the document in `tokens`, followed by the end
@@ -411,6 +420,11 @@ def draw_pairs(
         if not is_random_next:
             end = max(end, i + 2)
         end = min(end, num_sentences)
+        if not options.next_sentence_prediction:
+            end -= end - i > 1 and starts[end] - starts[i] > room
+            yield Pair(tokens[starts[i] : starts[end]][:room], tokens[:0], -1)
+            i = end
+            continue
         if end - i == 1:
             is_random_next, middle = True, end
         else:
@@ -492,7 +506,8 @@ def _write(
     for row in rows:
         tokens = []
         for pair in row:
-            tokens += [cls, *pair.first.tolist(), sep, *pair.second.tolist(), sep]
+            tokens += [cls, *pair.first.tolist(), sep]
+            tokens += [*pair.second.tolist(), sep] if len(pair.second) else []
         token_ids[:] = tokens
         pair_length[:] = [pair.length for pair in row]
         first_segment_length[:] = [len(pair.first) + 2 for pair in row]

@@ -94,14 +94,14 @@ class Table:
     """
 
     def __init__(self, path: str | os.PathLike, columns: Sequence[str] = ()):
-        self.path = pathlib.Path(path)
-        self._lines, ahead = itertools.tee(storage.read_lines(os.fspath(path)))
+        self.path = os.fspath(path)
+        self._lines, ahead = itertools.tee(storage.read_lines(self.path))
         self.suffix = _suffix(path, ahead)
         del ahead  # It would keep all lines.
         self._records = self._read_records()
         if self.suffix == ".jsonl" and not columns:
             columns = dict.fromkeys(key for _, row in self._records for key in row)
-            self._lines = storage.read_lines(os.fspath(path))
+            self._lines = storage.read_lines(self.path)
             self._records = self._read_records()
         elif not columns:
             _, columns = next(self._records, (0, ()))

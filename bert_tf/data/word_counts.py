@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from bert_tf import storage, text
-from bert_tf.data.documents import Range
+from bert_tf.data.documents import Range, read_paragraphs
 from bert_tf.data.jobs import JobOptions, run_jobs
 from bert_tf.data.layout import Layout
 from bert_tf.data.preparation import divide, split_files
@@ -26,8 +26,7 @@ class _Part:
 
 
 def _count_part(part: _Part) -> list[dict[str, int]]:
-    documents = itertools.chain.from_iterable(r.paragraphs() for r in part.ranges)
-    paragraphs = itertools.chain.from_iterable(documents)
+    paragraphs = itertools.chain.from_iterable(read_paragraphs(part.ranges))
     return list(text.count_words(paragraphs, part.lowercase))
 
 

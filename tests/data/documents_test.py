@@ -197,6 +197,9 @@ def test_text_columns(tmp_path):
     write(tmp_path / "a.CSV", 'id,body\n1,"One.\nTwo."\n2,Three.\n')
     write(tmp_path / "b.tsv", "body\tid\nFour.\t3\n")
     write(tmp_path / "c.jsonl", lines_of({"body": "Five."}))
+    remote = "ram://documents_test/a.csv"
+    storage.write_text(remote, "text\nOne.\n")
+    assert list(documents.read_documents(remote)) == [["One."]]
     expected = {"a.CSV": [["One.", "Two."], ["Three."]], "b.tsv": [["Four."]]}
     for name, texts in (expected | {"c.jsonl": [["Five."]]}).items():
         path = str(tmp_path / name)

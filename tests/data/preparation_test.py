@@ -23,7 +23,12 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import corpus, storage
-from bert_tf.data import CorpusConfig, preparation, prepare_corpus
+from bert_tf.data import (
+    CorpusConfig,
+    preparation,
+    prepare_corpus,
+    pretrain_dataset,
+)
 from bert_tf.data.documents import content_share
 from bert_tf.data.layout import Layout
 from bert_tf.text import Vocabulary
@@ -113,7 +118,7 @@ def read_rows(options: CorpusConfig, split: str) -> list[list[Record]]:
             strict=True,
         ):
             ids, token_ids = token_ids[:length], token_ids[length:]
-            special = (ids[0], ids[cut - 1], ids[-1])
+            special = (ids[0], ids[cut - 1], ids[-1])  # The last two may be one.
             assert special == (VOCABULARY.cls_id, VOCABULARY.sep_id, VOCABULARY.sep_id)
             first, second = origins(ids[1 : cut - 1]), origins(ids[cut:-1])
             row.append(Record(first, second, label, length))
@@ -196,6 +201,21 @@ def test_validation_input_replaces_held_out_documents(written, capsys):
         assert is_random_next == (first[0][0] != second[0][0])
 
 
+def test_segments_without_next_sentence_prediction(written):
+    chosen = prepare(written, next_sentence_prediction=False, held_out_share=0.0)
+    found = read(chosen)
+    assert {(len(r.second), r.is_random_next) for r in found} == {(0, -1)}
+    tokens = [token for record in found for token in record.first]
+    assert len(tokens) == len(set(tokens)) == manifest(chosen)["tokens"]
+    x, _, weights = next(iter(pretrain_dataset(chosen.output, batch_size=4)))
+    assert not x["segment_ids"].numpy().any()
+    assert not weights["nsp"].numpy().any()
+    # One document of one sentence is enough.
+    alone = prepare(written, "d0t0 d0t1", next_sentence_prediction=False)
+    assert read(alone) == [Record([(0, 0), (0, 1)], [], -1, 4)]
+    assert len(manifest(alone)["warnings"]) == 1  # No documents are held out.
+
+
 def test_few_tokens_of_long_lines_are_lost(options):
     lines = "".join(
         f"d{i}t{k} " + "\n\n" * (k == 139) for i in range(9) for k in range(140)
@@ -221,14 +241,16 @@ def test_document_that_fills_a_part_has_random_segments_of_others(three_parts):
 
 
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.34, 0.5])
-def test_share_of_held_out_documents(tmp_path, share):
+def test_share_of_held_out_documents(written, tmp_path, share):
     """google-research/bert#380, #906"""
 
     def held_out(texts, seed):
         path = tmp_path / "text.txt"
         path.write_text("\n\n".join(texts))
         layouts = {str(path): Layout("blank_line")}
-        ranges, limit = preparation._scan(layouts, share, seed)
+        ranges, limit = preparation._scan(
+            layouts, share, dataclasses.replace(written, seed=seed)
+        )
         found = ranges[0].paragraphs()
         return {text for (text,) in found if content_share([text], seed) <= limit}
 
