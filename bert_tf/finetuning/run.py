@@ -95,11 +95,15 @@ def _run(
     if metrics.keys() & {*task.evaluation_splits}:
         report.finetuning_report(task, directory.path, metrics, tables)
     print(f"Best epoch by {task.metric}: {history['best_epoch']}.")
-    print(f"Model, metrics and predictions are in {task.options.output}.")
+    output = task.options.output
+    print(f"Model, metrics, predictions and report.md are in {output}.")
+    following = f"tasks.{task.kind} --predict --model={output} --input=... --output=..."
     if path := task.options.export:
         signatures = serving.load_signatures(directory)
         path = serving.export_saved_model(signatures, path, directory=directory)
         print(f"Exported to {path}.")
+        following = f"bert_tf.serve --model_base_path={task.options.export} --demo"
+    print(f"Next: python -m {following}")
     return metrics
 
 

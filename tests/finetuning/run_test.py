@@ -213,7 +213,10 @@ def test_finished_directory_is_only_evaluated(finished, capsys, monkeypatch):
     options, metrics = finished
     monkeypatch.setattr(run_module, "train", None)
     assert fine_tune(Tagging, options) == metrics
-    assert "is already trained; skipping training" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "is already trained; skipping training" in shown
+    following = f"tasks.tagging --predict --model={options.output} --input=... --out"
+    assert f"Next: python -m {following}" in shown.splitlines()[-1]
 
 
 def test_encoder_is_compared_by_content(finished, encoder, tmp_path, monkeypatch):
