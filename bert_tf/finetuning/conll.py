@@ -45,20 +45,22 @@ from bert_tf.data import Table, table_suffix
 _DOCUMENT = "-DOCSTART-"
 _SPACES = re.compile(" +")
 _COMMENT = re.compile(r"#\s")
+_NO_CELL = re.compile(r"[\t\r\n]")
 _TAG = re.compile(r"O|[BIESLUMW](-\S+)?")
 # By prefixes of BIOES, BILOU and BMES: a word inside, at the end, or alone.
 _IOB = {"M": "I", "E": "I", "L": "I", "S": "B", "U": "B", "W": "B"}
 _LAST = "ELSUW"
 
-# Line number and columns of each word. No columns: a blank line.
-_Rows: TypeAlias = list[tuple[int, list[str]]]
+# Line number and columns of each word. No columns: a blank line. A string: the line of
+# a new document, or "" for a sentence without words.
+_Rows: TypeAlias = list[tuple[int, list[str] | str]]
 
 
 class Sentence(NamedTuple):
     """A sentence of a column file.
 
     Attributes:
-        lines: Line number of each word, from 1.
+        lines: Line number of each word, from 1; of a sentence without words, its own.
         rows: The columns of each word.
         begins_document: Whether -DOCSTART- lines are before the sentence.
     """
@@ -79,7 +81,7 @@ class ColumnFile:
     Attributes:
         path: The file.
         separator: Separator of the columns, a space or a tab.
-        rows: The columns of all lines; none for a blank line.
+        rows: The columns of all lines; none for a blank line, a string for others.
         sentences: At least one, in the order of the file.
     """
 
@@ -106,8 +108,10 @@ class ColumnFile:
             numbers, rows = zip(*group)
             if is_word:
                 sentences.append(Sentence(numbers, rows, begins_document))
+            empty = [n for n, row in zip(numbers, rows) if row == ""]
+            sentences += [Sentence((number,), (), False) for number in empty]
             begins_document = not is_word and any(rows)
-        if not sentences:
+        if not any(sentence.rows for sentence in sentences):
             raise ValueError(f"{path} contains no words.")
         file = cls(path, separator, [row for _, row in lines], sentences)
         for number, row in lines:
@@ -135,7 +139,7 @@ class ColumnFile:
     @property
     def num_columns(self) -> int:
         """Number of columns of every word."""
-        return len(self.sentences[0].rows[0])
+        return len(next(s.rows[0] for s in self.sentences if s.rows))
 
     def pack(self, sizes: Sequence[int], limit: int) -> list[int]:
         """Groups consecutive sentences of a document up to a total size.
@@ -170,7 +174,7 @@ class ColumnFile:
                 file and line.
         """
         for sentence in self.sentences:
-            for line, row in zip(sentence.lines, sentence.rows, strict=True):
+            for line, row in zip(sentence.lines, sentence.rows):
                 tag = row[-1]
                 if not _TAG.fullmatch(tag) or self.num_columns == 1:
                     raise ValueError(
@@ -194,6 +198,8 @@ class ColumnFile:
     ) -> None:
         """Writes the lines of the file to `path` with one more column, the tags.
 
+        Tabs and line breaks within a word become spaces.
+
         This is the input of conlleval: the gold tag second to last, the predicted one
         last.
 
@@ -209,12 +215,13 @@ class ColumnFile:
                 if _is_word(row):
                     row = [*row[:-1], next(gold, row[-1]), next(tags)]
                 elif row:
-                    row = [*row, "O"]
-                file.write(f"{self.separator.join(row)}\n".encode())
+                    row = [*row.split(self.separator), "O"]
+                cells = (_NO_CELL.sub(" ", cell) for cell in row)
+                file.write(f"{self.separator.join(cells)}\n".encode())
 
 
 def _is_word(row: Sequence[str]) -> bool:
-    return bool(row) and not row[0].startswith(_DOCUMENT)
+    return bool(row) and not isinstance(row, str)
 
 
 def to_iob2(tags: Sequence[str]) -> list[str]:
@@ -259,11 +266,11 @@ def _are_counted(sentences: Sequence[Sentence]) -> bool:
 
 
 def _read_columns(path: pathlib.Path) -> tuple[str, _Rows]:
-    """Returns the separator and the rows. A -DOCSTART- line is a row of one column."""
+    """Returns the separator and the rows."""
     separator, first_shape, rows = "", None, []
     for number, line in enumerate(storage.read_lines(str(path)), start=1):
         if not line.strip() or line.startswith(_DOCUMENT):
-            rows.append((number, [line] if line.strip() else []))
+            rows.append((number, line if line.strip() else []))
             continue
         if "\r" in line:
             raise ValueError(f"{path}, line {number}: line ends must be LF or CRLF.")
@@ -292,7 +299,8 @@ def _read_csv(path: pathlib.Path) -> _Rows:
         if rows and (is_blank or sentence not in ("", last_sentence)):
             rows.append((line, []))
         if any(row):
-            rows.append((line, row))
+            is_document = row[0].startswith(_DOCUMENT)
+            rows.append((line, "\t".join(row) if is_document else row))
         last_line, last_sentence = line, sentence or last_sentence
     return rows
 
@@ -313,5 +321,8 @@ def _read_jsonl(path: pathlib.Path) -> _Rows:
                 "of the same length. If the tags are numbers, write their names "
                 f"instead. Got {json.dumps(columns)[:200]}"
             )
-        rows += [(line, list(row)) for row in zip(*columns)] + [(line, [])]
+        words = [(line, list(row)) for row in zip(*columns)] or [(line, "")]
+        if columns[0] and len(words) == 1 and columns[0][0].startswith(_DOCUMENT):
+            words = [(line, "\t".join(words[0][1]))]
+        rows += [*words, (line, [])]
     return rows

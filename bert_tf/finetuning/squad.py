@@ -25,7 +25,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf import storage
-from bert_tf.data import Table
+from bert_tf.data import MISSING_VALUES, Table
 from bert_tf.finetuning.task import Example
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -53,8 +53,10 @@ def read(
         columns: Columns of a table: the question; the passage; the answer, empty or
             null for none; the answer's offset in the passage in characters, "" if the
             table has no such column. The last two may be missing in a test set. A JSONL
-            file may have `answers` instead of `answer`, with texts and offsets as in
-            Hugging Face's data sets: {"text": ["France"], "answer_start": [53]}.
+            file may have `answers` instead of `answer`: a list of texts, or texts and
+            offsets as in Hugging Face's data sets: {"text": ["France"],
+            "answer_start": [53]}. A missing value of pandas that the passage does not
+            contain, such as NaN, is no answer.
         split: Only a `"test"` set may lack answers. In the `"train"` set, questions
             whose answers are not at their offsets are skipped with a warning, see
             `answer_bytes`.
@@ -146,21 +148,32 @@ def _read_table(
         columns["answers"] = plural
     optional = {"id"} if needs_answers else {columns[key] for key in keys[2:]}
     flags = "--question, --context, --answer, --answer_start"
+    if len({columns[key] for key in keys[:3]}) < 3:
+        raise ValueError(f"Question, passage and answer must differ. See {flags}.")
     found = table.require(filter(None, columns.values()), flags, optional)
     columns = {key: name for key, name in columns.items() if name in found}
     ambiguous, nested = 0, [columns.get("answers")]
-    for line, values in table.rows(list(columns.values()), nested=nested):
-        entry = {"id": str(line), **dict(zip(columns, values, strict=True))}
-        context, answer = entry["context"], entry.get("answers")
-        if isinstance(answer, str):
-            start, pattern = entry.get("answer_start"), _pattern(answer)
-            if start is None and answer.strip():
-                found = list(re.finditer(pattern, context))
-                ambiguous += len(found) > 1
+    # Objects may lack an id or an offset.
+    may_lack = {columns.get("id"), columns.get("answer_start")}
+    rows = table.rows(list(columns.values()), nested=nested, optional=may_lack)
+    for line, values in rows:
+        entry = dict(zip(columns, values, strict=True))
+        entry["id"] = str(line) if entry.get("id") is None else entry["id"]
+        context, answers = entry["context"], entry.get("answers")
+        answers = [answers] if isinstance(answers, str) else answers
+        if isinstance(answers, list) and {*map(type, answers)} == {str}:
+            entry["answers"] = []
+            for answer in answers:
+                start, pattern = entry.get("answer_start"), _pattern(answer)
                 # Preferably of whole words.
-                found = [*re.finditer(rf"(?<!\w){pattern}(?!\w)", context), *found]
-                start = found[0].start() if found else -1
-            entry["answers"] = [{"text": answer, "answer_start": start}]
+                words = list(re.finditer(rf"(?<!\w){pattern}(?!\w)", context))
+                if answer.strip() in MISSING_VALUES and not words:
+                    continue
+                if start is None:
+                    found = list(re.finditer(pattern, context))
+                    ambiguous += len(found) > 1
+                    start = next((x.start() for x in [*words, *found]), -1)
+                entry["answers"].append({"text": answer, "answer_start": start})
         yield context, entry
     if ambiguous:
         logging.warning(

@@ -1,6 +1,7 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import json
 import os
 import pathlib
 import re
@@ -184,11 +185,32 @@ def test_read_json_and_csv(tmp_path, name, content):
     path = tmp_path / name
     path.write_text(content)
     file = ColumnFile.read(path)
-    assert [s.words for s in file.sentences] == [["New York", "is"], ["EU"]]
-    assert file.tags() == [["B-LOC", "O"], ["B-ORG"]]
+    words = [["New York", "is"], *[[]] * name.startswith("x.js"), ["EU"]]
+    assert [s.words for s in file.sentences] == words
+    assert [*filter(None, file.tags())] == [["B-LOC", "O"], ["B-ORG"]]
     file.write(tmp_path / "out", file.tags(), file.tags())
     written = re.sub("\n+", "\n", (tmp_path / "out").read_text())
     assert written == "New York\tB-LOC\tB-LOC\nis\tO\tO\nEU\tB-ORG\tB-ORG\n"
+
+
+def test_any_word_of_json_is_one_word(tmp_path):
+    """Not a new document, nor a new line or column of the predictions."""
+    sentences = [[], ["-DOCSTART-"], ["a\tb", "-DOCSTART-", "c\r\nd"], ["e"]]
+    lines = (json.dumps({"tokens": s, "tags": ["O"] * len(s)}) for s in sentences)
+    path = tmp_path / "x.jsonl"
+    path.write_text("\n".join(lines))
+    file = ColumnFile.read(path)
+    found = [(s.words, s.lines, s.begins_document) for s in file.sentences]
+    assert found == [
+        ([], (1,), False),
+        (sentences[2], (3, 3, 3), True),
+        (["e"], (4,), False),
+    ]
+    file.write(tmp_path / "out", file.tags(), file.tags())
+    lines = (tmp_path / "out").read_text().split("\n")
+    assert [line.split("\t") for line in lines if line] == [
+        [word, "O", "O"] for word in ("-DOCSTART-", "a b", "-DOCSTART-", "c  d", "e")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_read_json_of_both_versions(write):
         )
     )
     answered, impossible, unknown = squad.read(path)
-    assert answered[2:] == (("What?", CONTEXT), "Köln", path, 0, (("Köln", 15),))
+    assert answered[2:7] == (("What?", CONTEXT), "Köln", path, 0, (("Köln", 15),))
     assert (impossible.answers, impossible.gold) == ((), "")
     assert (unknown.answers, unknown.gold, unknown.inputs[0]) == (None, None, "")
     with pytest.raises(ValueError, match=r"question '3': answers\[\] is missing"):
@@ -67,6 +67,29 @@ def test_read_json_of_both_versions(write):
 def test_read_tables_of_questions(write, name, content, id_):
     (question,) = squad.read(write(content, name))
     assert question[:4] == (id_, {"question": "z"}, ("z", "x, y"), None)
+
+
+def test_answers_of_each_object(write):
+    """An object may have a list of texts, a missing value, or no offset."""
+    rows = [
+        {"answers": ["France", "Italy"]},
+        {"answers": "None", "answer_start": 3},
+        {"answers": "NaN", "id": "i7"},
+        {"answers": "N/A", "context": "It is N/A."},
+    ]
+    row = {"question": "?", "context": "In Italy or France."}
+    lines = "\n".join(json.dumps(row | other) for other in rows)
+    columns = "question", "context", "answers", "answer_start"
+    found = squad.read(write(lines, "x.jsonl"), columns, split="dev")
+    assert [q.answers for q in found] == [
+        (("France", 12), ("Italy", 3)),
+        (),
+        (),
+        (("N/A", 6),),
+    ]
+    assert [q.id for q in found] == ["1", "2", "i7", "4"]
+    with pytest.raises(ValueError, match="Question, passage and answer must differ"):
+        squad.read(write(lines, "x.jsonl"), ("question", "context", "context", ""))
 
 
 COLUMNS = ("q", "p", "a", "at")

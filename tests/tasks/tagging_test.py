@@ -1,6 +1,7 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import json
 import random
 import re
 
@@ -122,6 +123,18 @@ def test_every_word_is_predicted_once(read, tmp_path, context, length):
         written.sentences, task.data["dev"].sentences, strict=True
     ):
         assert sentence.words == original.words
+
+
+@pytest.mark.parametrize("context", ["sentence", "document"])
+def test_sentences_without_words_have_no_tags(read, context):
+    rows = {"the cat": "O B-P", "": "", "mats": "B-L"}
+    rows = [{"tokens": x.split(), "tags": tags.split()} for x, tags in rows.items()]
+    content = "\n".join(map(json.dumps, [rows[1], *rows, rows[1]]))
+    task = read(content, content, context=context)
+    split = task.dataset("dev")
+    found = task.evaluate(split, list(as_outputs(split, len(task.labels))))
+    assert found.metrics == {"f1": 1, "precision": 1, "recall": 1}
+    assert found.predictions == [[], ["O", "B-P"], [], ["B-L"], []]
 
 
 @pytest.mark.parametrize(
@@ -250,6 +263,15 @@ def test_fine_tuned_model_learns_and_serves(toy, tmp_path):
         assert row["gold"] == " ".join(gold)
         assert row["prediction"] == " ".join(tags)
         assert len(row["confidence"].split()) == len(tags)
+
+    # A row for each sentence, also without words.
+    sentences = [[], ["the", "cat"], [], []]
+    lines = (json.dumps({"tokens": tokens}) for tokens in sentences)
+    path = tmp_path / "x.jsonl"
+    path.write_text("\n".join(lines))
+    rows = toy_tasks.predict_file(Tagging, served, str(path), tmp_path / "tags.csv")
+    assert [row["id"] for row in rows] == ["1", "2", "3", "4"]
+    assert [len(row["prediction"].split()) for row in rows] == [0, 2, 0, 0]
 
     # The same for texts that are split into words. Padding may be anywhere.
     words = ["", "mats.b.", "", "cat", "the", "\u200b", ""]
