@@ -109,7 +109,8 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
             loop = TrainingLoop(
                 devices, state, last.end, options.save_every, options.micro_batch_size
             )
-            print("Shuffling rows and compiling the first step ...", flush=True)
+            if loop.step < last.end:
+                print("Shuffling rows and compiling the first step ...", flush=True)
             for phase in phases:
                 if loop.step <= phase.end:
                     _train_phase(options, loop, phase)
