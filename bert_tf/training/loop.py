@@ -274,7 +274,9 @@ class TrainingLoop:
         """Returns the signal that this process or another worker received, or 0."""
         # All workers must stop at the same step.
         received = self._received_signal
-        return self.devices.any(received > 0) and (received or signal.SIGTERM)
+        if self.devices.has_peers and self.devices.any(received > 0):
+            return received or signal.SIGTERM
+        return received
 
 
 # --- State -----------------------------------------------------------------------

@@ -9,7 +9,6 @@ learning rate schedules count its micro-batches as steps (base_optimizer.py). It
 
 from __future__ import annotations
 
-import abc
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -169,24 +168,12 @@ def steps_per_call() -> int:
     return 1 if all(name.startswith("cpu") for name in devices) else 20
 
 
-class Steps(abc.ABC):
-    """Runs the steps of a training on batches `(x, y, weights)`."""
+class TensorFlowSteps:
+    """Runs the steps of a training under a `tf.distribute.Strategy`.
 
-    @abc.abstractmethod
-    def distribute(self, dataset: tf.data.Dataset) -> Iterator:
-        """Returns the global batches, each divided among the replicas."""
-
-    @abc.abstractmethod
-    def run(self, iterator: Iterator, count: int) -> np.ndarray:
-        """Trains on `count` batches, and returns the gradient norms, [count]."""
-
-    @abc.abstractmethod
-    def test(self, *batch: Any) -> None:
-        """Updates the metrics with a batch."""
-
-
-class TensorFlowSteps(Steps):
-    """Steps under a `tf.distribute.Strategy`."""
+    Attributes:
+        test: Updates the metrics with a batch `(x, y, weights)`.
+    """
 
     def __init__(
         self,
@@ -207,20 +194,19 @@ class TensorFlowSteps(Steps):
         def test(*batch):
             strategy.run(model.test_step, args=(batch,))
 
-        self._train, self._test = train, test
+        self._train, self.test = train, test
 
-    def distribute(self, dataset):
+    def distribute(self, dataset: tf.data.Dataset) -> Iterator:
+        """Returns the global batches, each divided among the replicas."""
         return iter(self._strategy.experimental_distribute_dataset(dataset))
 
-    def run(self, iterator, count):
+    def run(self, iterator: Iterator, count: int) -> np.ndarray:
+        """Trains on `count` batches, and returns the gradient norms, [count]."""
         return np.array([self._train(iterator) for _ in range(count)])
 
-    def test(self, *batch):
-        self._test(*batch)
 
-
-class JaxSteps(Steps):
-    """Steps on the devices of `keras.distribution`."""
+class JaxSteps:
+    """Runs steps on the devices of `keras.distribution`, as `TensorFlowSteps`."""
 
     def __init__(self, model: keras.Model, micro_batch_size: int):
         self._train = jax.jit(jax_step(model, micro_batch_size), donate_argnums=0)

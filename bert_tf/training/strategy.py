@@ -9,7 +9,6 @@ hardware or settings raise a ValueError that names them.
 
 from __future__ import annotations
 
-import abc
 import atexit
 import contextlib
 import json
@@ -17,24 +16,24 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.lazy import lazy_import
-from bert_tf.training.steps import JaxSteps, Steps, TensorFlowSteps
+from bert_tf.training.steps import JaxSteps, TensorFlowSteps
 
 jax = lazy_import("jax")
+multihost_utils = lazy_import("jax.experimental.multihost_utils")
 
-# Seconds after which JAX regards a silent process as lost.
-_HEARTBEAT_TIMEOUT = 30
-_START_TIMEOUT = 3600
+# Seconds: to wait for the other processes, and until JAX regards a silent one as lost.
+_START_TIMEOUT, _HEARTBEAT_TIMEOUT = 3600, 30
 
 
-class Devices(abc.ABC):
+class Devices(Protocol):
     """The replicas of a data-parallel training, one on each device.
 
     Every process reads the same global batches and computes its part.
@@ -45,22 +44,18 @@ class Devices(abc.ABC):
         has_peers: Whether several processes train together.
         jit_compile: Whether XLA compiles steps whose batches differ in length. It
             compiles anew for each length; without it, JAX would run ops one by one.
+        scope: Returns a context in which models and optimizers are built.
     """
 
     replicas: int
     is_chief: bool
     has_peers: bool
     jit_compile: bool
+    scope: Callable[[], contextlib.AbstractContextManager]
 
-    def scope(self) -> contextlib.AbstractContextManager:
-        """Returns a context in which models and optimizers are built."""
-        return contextlib.nullcontext()
+    def steps(self, model: keras.Model, micro_batch_size: int) -> Any:
+        """Returns what trains and evaluates a compiled model: `TensorFlowSteps`."""
 
-    @abc.abstractmethod
-    def steps(self, model: keras.Model, micro_batch_size: int) -> Steps:
-        """Returns the functions that train and evaluate a compiled model."""
-
-    @abc.abstractmethod
     def any(self, value: bool) -> bool:
         """Returns whether the value is true in a process; all call this together."""
 
@@ -71,49 +66,41 @@ class TensorFlowDevices(Devices):
     jit_compile = False
 
     def __init__(self, strategy: tf.distribute.Strategy, *, is_chief: bool = True):
-        self.strategy, self.is_chief = strategy, is_chief
+        self.strategy, self.is_chief, self.scope = strategy, is_chief, strategy.scope
         self.replicas = strategy.num_replicas_in_sync
         multi_worker = tf.distribute.MultiWorkerMirroredStrategy
         self.has_peers = isinstance(strategy, multi_worker)
-
-    def scope(self):
-        return self.strategy.scope()
 
     def steps(self, model, micro_batch_size):
         return TensorFlowSteps(model, micro_batch_size, self.strategy)
 
     def any(self, value):
-        return bool(self._sum(tf.constant(float(value)))) if self.has_peers else value
+        return self._any(tf.constant(value))  # One trace, as in the other processes.
 
     @tf.function
-    def _sum(self, value):
-        value = self.strategy.run(tf.identity, args=(value,))
-        return self.strategy.reduce("SUM", value, axis=None)
+    def _any(self, value):
+        value = self.strategy.run(tf.cast, args=(value, tf.float32))
+        return self.strategy.reduce("SUM", value, axis=None) > 0
 
 
 class JaxDevices(Devices):
     """Devices of JAX, with their data parallelism set in `keras.distribution`."""
 
     jit_compile = True
+    scope = contextlib.nullcontext
 
     def __init__(self, devices: list[str]):
-        self.replicas = len(devices)
+        self.replicas, distribution = len(devices), None
         self.is_chief, self.has_peers = not jax.process_index(), jax.process_count() > 1
-        keras.distribution.set_distribution(
-            keras.distribution.DataParallel(devices=devices)
-            if self.replicas > 1
-            else None
-        )
+        if self.replicas > 1:
+            distribution = keras.distribution.DataParallel(devices=devices)
+        keras.distribution.set_distribution(distribution)
 
     def steps(self, model, micro_batch_size):
         return JaxSteps(model, micro_batch_size)
 
     def any(self, value):
-        if not self.has_peers:
-            return value
-        from jax.experimental import multihost_utils
-
-        return bool(multihost_utils.process_allgather(np.array(value)).any())
+        return multihost_utils.process_allgather(np.array(value)).any()
 
 
 def strategy(name: str) -> Devices:
@@ -134,19 +121,15 @@ def strategy(name: str) -> Devices:
     """
     if keras.backend.backend() == "jax":
         return _jax(name)
-    strategies = {
-        "default": tf.distribute.get_strategy,
-        "mirrored": _mirrored,
-        "tpu": _tpu,
-    }
-    if name in strategies:
-        return TensorFlowDevices(strategies[name]())
-    cluster = _read_tf_config()
-    if not cluster:  # TensorFlow would train alone.
+    one_process = {"mirrored": _mirrored, "tpu": _tpu}
+    if name != "multi_worker":
+        create = one_process.get(name, tf.distribute.get_strategy)
+        return TensorFlowDevices(create())
+    addresses, index = _read_tf_config()
+    if not addresses:  # TensorFlow would train alone.
         raise ValueError(f"--strategy=multi_worker needs {_TF_CONFIG}")
-    print("Waiting for all workers of TF_CONFIG, up to an hour.", flush=True)
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    return TensorFlowDevices(strategy, is_chief=not cluster.index)
+    return TensorFlowDevices(strategy, is_chief=not index)
 
 
 # --- Several machines ------------------------------------------------------------
@@ -159,13 +142,10 @@ _TF_CONFIG = (
 )
 
 
-class _Cluster(NamedTuple):
-    addresses: list[str]  # That of the chief is the first.
-    index: int  # Of this process.
+def _read_tf_config() -> tuple[list[str], int]:
+    """Returns the addresses in TF_CONFIG, the chief's first, and the index of our own.
 
-
-def _read_tf_config() -> _Cluster | None:
-    """Returns the cluster in TF_CONFIG; None if it names none.
+    There are none without a cluster.
 
     Raises:
         ValueError: TF_CONFIG is malformed, or its task is not in its cluster.
@@ -174,20 +154,23 @@ def _read_tf_config() -> _Cluster | None:
     try:
         config = json.loads(text or "{}")
         if "cluster" not in config:
-            return None
-        cluster, task = config["cluster"], config["task"]
-        tasks = [
-            (k, i) for k in ("chief", "worker") for i in range(len(cluster.get(k, ())))
-        ]
-        index = tasks.index((task["type"], int(task["index"])))
-        if {*cluster} - {"chief", "worker"} or len(cluster.get("chief", ())) > 1:
-            raise ValueError("only workers and one chief can train")
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+            return [], 0
+        chief, workers = (config["cluster"].get(k, []) for k in ("chief", "worker"))
+        kind, index = config["task"]["type"], int(config["task"]["index"])
+        addresses, others = (
+            [*chief, *workers],
+            {*config["cluster"]} - {"chief", "worker"},
+        )
+        if others or len(chief) > 1 or not all(":" in x for x in addresses):
+            raise ValueError("a cluster has workers and at most one chief, with ports")
+        _ = {"chief": chief, "worker": workers}[kind][index]
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise ValueError(
             f"--strategy=multi_worker needs {_TF_CONFIG} Received: TF_CONFIG={text} "
             f"({error!r})"
         ) from error
-    return _Cluster([cluster[kind][i] for kind, i in tasks], index)
+    print("Waiting for all workers of TF_CONFIG, up to an hour.", flush=True)
+    return addresses, index + (len(chief) if kind == "worker" else 0)
 
 
 def _jax(name: str) -> JaxDevices:
@@ -211,17 +194,13 @@ def _join_jax_processes(name: str) -> None:
     Raises:
         ValueError: Nothing names the processes, or they cannot be reached.
     """
-    arguments, cluster = {}, _read_tf_config()
     if jax.distributed.is_initialized():
         return
-    if cluster:
-        arguments = {
-            "coordinator_address": cluster.addresses[0],
-            "num_processes": len(cluster.addresses),
-            "process_id": cluster.index,
-            "cluster_detection_method": "deactivate",
-        }
-        print("Waiting for all workers of TF_CONFIG, up to an hour.", flush=True)
+    arguments, (addresses, index) = {}, _read_tf_config()
+    if addresses:
+        arguments = {"coordinator_address": addresses[0], "process_id": index}
+        arguments["num_processes"] = len(addresses)
+        arguments["cluster_detection_method"] = "deactivate"
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # SIGTERM is ours.
     try:
@@ -232,7 +211,7 @@ def _join_jax_processes(name: str) -> None:
             shutdown_timeout_seconds=_HEARTBEAT_TIMEOUT,
         )
     except (ValueError, RuntimeError) as error:
-        if name == "tpu" and not cluster and isinstance(error, ValueError):
+        if name == "tpu" and not addresses and isinstance(error, ValueError):
             return  # A TPU of one machine.
         raise ValueError(
             f"--strategy={name} cannot join the other processes. Start the same "
@@ -282,16 +261,15 @@ def device_errors(*, has_peers: bool = False) -> Iterator[None]:
         reason, on_jax = str(error).strip(), keras.backend.backend() == "jax"
         if has_peers and on_jax:
             atexit.register(_exit_at_once)
-        if isinstance(error, tf.errors.ResourceExhaustedError) or (
-            isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in reason
-        ):  # JAX has the status in the message only.
+        # JAX has the status in the message only.
+        is_full = isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in reason
+        is_lost = has_peers and on_jax and re.match("[A-Z_]+: ", reason)
+        if is_full or isinstance(error, tf.errors.ResourceExhaustedError):
             message = (
                 "Out of memory. Pass a smaller --batch_size; or, to keep the update of "
                 "bert_tf.pretrain, --micro_batch_size or --recompute."
             )
-        elif isinstance(error, tf.errors.UnavailableError) or (
-            has_peers and on_jax and re.match("[A-Z_]+: ", reason)
-        ):
+        elif is_lost or isinstance(error, tf.errors.UnavailableError):
             message = (
                 "Lost the connection to another worker. Rerun the same command on all "
                 "hosts to resume from the last checkpoint."

@@ -65,9 +65,14 @@ def test_mirrored_without_gpus_raises(monkeypatch):
     [
         (None, None, "needs the environment variable TF_CONFIG"),
         ({"worker": ["a:1"]}, {"type": "worker", "index": 1}, "the same cluster"),
-        ({"worker": ["a:1"]}, {"type": "chief", "index": 0}, "not in list"),
+        ({"worker": ["a:1"]}, {"type": "chief", "index": 0}, "IndexError"),
+        ({"worker": ["a"]}, {"type": "worker", "index": 0}, "with ports"),
         ({"worker": ["a:1"]}, {"type": "worker"}, "KeyError..index"),
-        ({"worker": ["a:1"], "ps": []}, {"type": "worker", "index": 0}, "only workers"),
+        (
+            {"worker": ["a:1"], "ps": []},
+            {"type": "worker", "index": 0},
+            "at most one chief",
+        ),
         (["a:1"], {"type": "worker", "index": 0}, "Received: TF_CONFIG="),
     ],
 )
