@@ -21,7 +21,12 @@ ROOT = pathlib.Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(
     not importlib.util.find_spec("jax"), reason="JAX is not installed."
 )
-ON_JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+ON_JAX = {
+    "KERAS_BACKEND": "jax",
+    "JAX_PLATFORMS": "cpu",
+    "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+    "PYTHONPATH": str(ROOT),
+}
 
 
 def assert_equal(found, expected, where):

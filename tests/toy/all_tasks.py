@@ -4,7 +4,7 @@
 
     KERAS_BACKEND=jax python -m tests.toy.all_tasks folder
 
-Prints what `train` returns.
+Prints what `train` returns. Some tasks run on several devices.
 """
 
 import dataclasses
@@ -42,12 +42,15 @@ TASKS = {
     "search": (Embedding, {"texts": "x,y"}),
 }
 
+ON_SEVERAL = ("labels", "student", "search")
 
-def train(folder: pathlib.Path) -> dict[str, dict]:
+
+def train(folder: pathlib.Path, strategy: str = "default") -> dict[str, dict]:
     """Returns losses, predictions and the answers of `--predict` and `load` by task.
 
     Args:
         folder: Has the model directory `encoder`. The results are written to it.
+        strategy: Where the tasks `ON_SEVERAL` run.
     """
     results, encoder = {}, bert_tf.open_checkpoint(folder / "encoder")
     for name, (kind, options) in TASKS.items():
@@ -59,6 +62,7 @@ def train(folder: pathlib.Path) -> dict[str, dict]:
             "output": str(folder / name / "model"),
         }
         changes |= {"teacher": teacher, "epochs": 3, "batch_size": 2}
+        changes["strategy"] = strategy if name in ON_SEVERAL else "default"
         task_options = dataclasses.replace(task.options, learning_rate=1e-3, **changes)
         metrics = finetuning.fine_tune(kind, task_options)
         output = folder / name / "answers.tsv"
@@ -94,4 +98,4 @@ def train(folder: pathlib.Path) -> dict[str, dict]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(train(pathlib.Path(sys.argv[1]))))
+    print(json.dumps(train(pathlib.Path(sys.argv[1]), "mirrored")))

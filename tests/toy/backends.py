@@ -4,7 +4,7 @@
 
     KERAS_BACKEND=jax python -m tests.toy.backends model.keras
 
-Prints the losses, and the error of a function that needs TensorFlow.
+Prints the losses.
 """
 
 import json
@@ -13,7 +13,6 @@ import sys
 import keras
 import numpy as np
 
-import bert_tf
 from bert_tf import heads, modeling, training
 
 
@@ -76,8 +75,4 @@ def train(file: str) -> dict[str, list[float]]:
 
 
 if __name__ == "__main__":
-    losses = train(sys.argv[1])
-    try:
-        bert_tf.load("none")
-    except ValueError as error:
-        print(json.dumps([losses, str(error)]))
+    print(json.dumps(train(sys.argv[1])))
