@@ -13,9 +13,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling import BertBackbone
 from tests.toy import all_tasks
-from tests.toy.models import model_directory, randomize_weights
 
 ROOT = pathlib.Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(
@@ -51,9 +49,7 @@ def assert_equal(found, expected, where):
 def trained(tmp_path_factory, one_layer, vocabulary):
     """Returns the results of all tasks on JAX and on TensorFlow."""
     folder = tmp_path_factory.mktemp("tensorflow")
-    head = {"kind": "encoder"}
-    directory = model_directory(folder / "encoder", one_layer, vocabulary, head)
-    directory.save_weights(randomize_weights(BertBackbone(one_layer)))
+    all_tasks.write_models(folder, one_layer, vocabulary)
     copy = shutil.copytree(folder, tmp_path_factory.mktemp("jax") / "copy")
     with subprocess.Popen(
         [sys.executable, "-m", "tests.toy.all_tasks", copy],

@@ -17,11 +17,14 @@ import numpy as np
 import bert_tf
 from bert_tf import finetuning
 from bert_tf.finetuning import PredictConfig
+from bert_tf.modeling import BertConfig
+from bert_tf.text import Vocabulary
 from tasks.classification import Classification
 from tasks.embedding import Embedding
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
+from tests.toy.models import model_directory, randomize_weights
 from tests.toy.tasks import make_task
 
 PAIRS = {"text_a": "x", "text_b": "y", "label": "name"}
@@ -45,20 +48,36 @@ TASKS = {
 ON_SEVERAL = ("labels", "student", "search")
 
 
+def write_models(
+    folder: pathlib.Path, config: BertConfig, vocabulary: Vocabulary
+) -> None:
+    """Writes a model directory `<task>/initial` with random weights for each task.
+
+    The backends initialize new layers differently.
+    """
+    for name, (kind, options) in TASKS.items():
+        (folder / name).mkdir()
+        task = make_task(kind, folder / name, vocabulary, **options)
+        head, path = {"kind": task.kind, **task.head}, folder / name / "initial"
+        directory = model_directory(path, config, vocabulary, head)
+        model = task.served_head().build(directory.build_backbone())
+        directory.save_weights(randomize_weights(model))
+
+
 def train(folder: pathlib.Path, strategy: str = "default") -> dict[str, dict]:
     """Returns losses, predictions and the answers of `--predict` and `load` by task.
 
     Args:
-        folder: Has the model directory `encoder`. The results are written to it.
+        folder: That of `write_models`. The results are written to it.
         strategy: Where the tasks `ON_SEVERAL` run.
     """
-    results, encoder = {}, bert_tf.open_checkpoint(folder / "encoder")
+    results = {}
     for name, (kind, options) in TASKS.items():
-        (folder / name).mkdir()
-        task = make_task(kind, folder / name, encoder.vocabulary, **options)
+        initial = bert_tf.open_checkpoint(folder / name / "initial")
+        task = make_task(kind, folder / name, initial.vocabulary, **options)
         teacher = task.options.teacher and str(folder / task.options.teacher / "model")
         changes = {
-            "init_from": str(encoder.path),
+            "init_from": str(initial.path),
             "output": str(folder / name / "model"),
         }
         changes |= {"teacher": teacher, "epochs": 3, "batch_size": 2}
