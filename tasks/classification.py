@@ -182,24 +182,21 @@ class Classification(finetuning.TableTask):
                 "Pass --problem=regression, or classification if they are classes.",
                 path, fractions[0], len(names),
             )  # fmt: skip
-        for name in names if not (numbers or options.separator) else ():
-            parts = re.split(r"\s*[,;|/+&]\s*", name)
-            if len(parts) > 1 and names.issuperset(parts):
-                logging.warning(
-                    "%s: %r is a class of its own, beside %s. If it is several labels, "
-                    "pass their separator as --label_separator.",
-                    path, name, " and ".join(map(repr, parts)),
-                )  # fmt: skip
-                break
+        parts = {name: re.split(r"\s*[,;|/+&]\s*", name) for name in names}
+        joined = [x for x in names if len(parts[x]) > 1 and names.issuperset(parts[x])]
+        if joined and not (numbers or options.separator):
+            logging.warning(
+                "%s: %r is a class of its own, beside %s. If it is several labels, "
+                "pass their separator as --label_separator.",
+                path, joined[0], " and ".join(map(repr, parts[joined[0]])),
+            )  # fmt: skip
 
     def _read_labels(self, rows: Sequence[finetuning.Example]) -> np.ndarray | None:
         """Returns class indices or scores [N], 0 or 1 for labels [N, L], or None."""
         if rows[0].gold is None or self.target_kind == "score":
             return finetuning.scores(rows)
         indices = {name: index for index, name in enumerate(self.labels)}
-        several = self.target_kind == "labels"
-        targets = np.zeros([len(rows), *[len(indices)] * several], np.float32)
-        targets = targets if several else targets.astype(np.int32)
+        numbers, found = [], []
         for number, row in enumerate(rows):
             for name in self._label_names(row):
                 if name not in indices:
@@ -208,10 +205,12 @@ class Classification(finetuning.TableTask):
                         f"whose labels are {', '.join(self.labels)[:200]}. Labels are "
                         "compared as text. For scores, pass --problem=regression."
                     )
-                if several:
-                    targets[number, indices[name]] = 1
-                else:
-                    targets[number] = indices[name]
+                numbers.append(number)
+                found.append(indices[name])
+        if self.target_kind == "class":
+            return np.array(found, np.int32)
+        targets = np.zeros([len(rows), len(indices)], np.float32)
+        targets[numbers, found] = 1
         return targets
 
     def dataset(self, name: str) -> finetuning.Split:

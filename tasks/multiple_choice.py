@@ -50,7 +50,7 @@ _NAMES: Mapping[str, Callable[[Sequence[str], int], Sequence[str]]] = {
     "name": lambda names, count: names,
     "from_0": lambda names, count: [str(i) for i in range(count)],
     "from_1": lambda names, count: [str(i) for i in range(1, count + 1)],
-    "letter": lambda names, count: string.ascii_uppercase[:count],
+    "letter": lambda names, count: list(string.ascii_uppercase[:count]),
 }
 
 DATA_SETS: Mapping[str, finetuning.DataSet] = {
@@ -101,10 +101,10 @@ class MultipleChoice(finetuning.TableTask):
     @classmethod
     def read_input(cls, options, path):
         data_set = DATA_SETS.get(options.task) or cls.own_data_set(options)
-        kind, nested = options.choice_labels, bool(data_set.nested)
         for row in super().read_input(options, path):
             example = _example(row, data_set)
-            yield example._replace(choices=_names(example, kind, nested))
+            names = _names(example, options.choice_labels, data_set.nested)
+            yield example._replace(choices=names)
 
     def __init__(self, options, encoder):
         super().__init__(options, encoder)
@@ -113,13 +113,13 @@ class MultipleChoice(finetuning.TableTask):
             for name, part in self.data.items()
         }
         known, kind = [*rows["train"], *rows["dev"]], options.choice_labels
-        nested = bool(self.data_set.nested)
-        if kind == "auto":  # The first of those that fit most labels.
-            fits = {
-                kind: sum(row.gold in _names(row, kind, nested) for row in known)
-                for kind in _NAMES
-            }
-            kind = max(fits, key=fits.get)
+        nested = self.data_set.nested
+
+        def fits(kind: str) -> int:
+            return sum(row.gold in _names(row, kind, nested) for row in known)
+
+        if kind == "auto":
+            kind = max(_NAMES, key=fits)  # The first of the best.
             if kind == "from_0" and "0" not in {row.gold for row in known}:
                 logging.warning(
                     "Labels count from 0, although none is 0. If the first choice is "
@@ -172,11 +172,8 @@ def _example(
         if isinstance(texts, dict):
             names, texts = texts.get("label", []), texts.get("text")
         are_lists = isinstance(names, list) and isinstance(texts, list)
-        if (
-            not are_lists
-            or {*map(type, names + texts)} - {str, int, bool}
-            or len(names) not in (0, len(texts))
-        ):
+        are_lists = are_lists and len(names) in (0, len(texts))
+        if not are_lists or {*map(type, names + texts)} - {str, int, bool}:
             raise ValueError(
                 f"{row.location}: column {data_set.nested[0]!r} must be a list of "
                 "texts, or --choices must name a column for each choice."
@@ -189,7 +186,9 @@ def _example(
     return row._replace(texts=texts, inputs=(prompt, choices), choices=names)
 
 
-def _names(example: finetuning.Example, kind: str, nested: bool) -> Sequence[str]:
+def _names(
+    example: finetuning.Example, kind: str, nested: Sequence[str]
+) -> Sequence[str]:
     """Returns the names of the choices; those of its own list, if a row has one."""
     names, count = example.choices, len(example.inputs[1])
     kind = "name" if nested and names else kind
@@ -198,7 +197,8 @@ def _names(example: finetuning.Example, kind: str, nested: bool) -> Sequence[str
 
 def _label(example: finetuning.Example, column: str) -> int:
     """Returns the index of the right choice."""
-    if example.gold not in (names := list(example.choices)):
+    names = example.choices
+    if example.gold not in names:
         raise ValueError(
             f"{example.location}: column {column!r} must be one of {', '.join(names)}, "
             f"the name of a choice as in most rows. Got {example.gold!r}. See "

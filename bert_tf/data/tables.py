@@ -215,10 +215,9 @@ class Table:
         optional: Collection[str],
     ) -> list[Any]:
         if isinstance(record, dict):
+            absent = {key for key in optional if record.get(key) is None}
             return [
-                None
-                if key in optional and record.get(key) is None
-                else text_value(record, key, key in nested)
+                None if key in absent else text_value(record, key, key in nested)
                 for key in columns
             ]
         if len(record) != len(self.columns):

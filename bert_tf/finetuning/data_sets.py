@@ -93,11 +93,6 @@ class DataSet:
     metrics: Sequence[str] = ("accuracy",)
     target_kind: str = "class"
 
-    def may_lack(self, split: str) -> set[str]:
-        """Returns the columns that rows of a split may lack."""
-        labels = () if split.startswith(("train", "dev")) else self.label.split(",")
-        return {"id", *labels, *self.optional.get(split, ())}
-
 
 class TableTask(Task):
     """A task that reads a benchmark, `--task`, or the user's own tables.
@@ -145,8 +140,7 @@ class TableTask(Task):
         labels = {row.gold or "" for row in rows["train"]}
         missing = _NO_GOLD - _gold_labels(labels, self.data_set.target_kind)
         self.data = {
-            split: _skip_unlabeled(self.data_set, split, part, missing)
-            for split, part in rows.items()
+            split: _skip_unlabeled(split, part, missing) for split, part in rows.items()
         }
 
     def _select_data_set(self) -> DataSet:
@@ -207,8 +201,11 @@ def read_rows(
         ValueError: A column is missing, a row is malformed, or there are no rows.
     """
     index, labels = 0, data_set.label.split(",") if data_set.label else []
-    selected, optional = [*data_set.texts, *labels], data_set.may_lack(split)
-    selected += ["id"] * ("id" not in selected)
+    selected = [*dict.fromkeys((*data_set.texts, *labels, "id"))]
+    optional = {"id", *data_set.optional.get(split, ())}
+    if not split.startswith(("train", "dev")):
+        optional |= {*labels}
+    is_labeled = not optional.issuperset(labels)
     if both := {*labels}.intersection(data_set.texts):
         raise ValueError(
             f"The label must be another column than the texts. Got {', '.join(both)} "
@@ -219,14 +216,12 @@ def read_rows(
         columns = table.require(selected, flags, optional)
         skip = data_set.skip_malformed and split == "train"
         nested = {*data_set.nested, *labels}  # Labels may be null.
-        may_lack = optional.difference(data_set.texts)
-        rows = table.rows(
-            columns, nested=nested, optional=may_lack, skip_malformed=skip
-        )
+        absent = optional.difference(data_set.texts)
+        rows = table.rows(columns, nested=nested, optional=absent, skip_malformed=skip)
         for line, values in rows:
             row = dict(zip(columns, values))
             texts = tuple(row[column] for column in data_set.texts if column in row)
-            has_label = any(row.get(label) is not None for label in labels)
+            has_label = is_labeled or any(row.get(x) is not None for x in labels)
             gold = _label(row, labels, f"{path}, line {line}") if has_label else None
             id_ = str(index) if row.get("id") is None else row["id"]
             yield Example(id_, None, texts, gold, path, line)
@@ -238,14 +233,13 @@ def read_rows(
 def _label(row: Mapping[str, Any], columns: Sequence[str], where: str) -> str:
     """Returns the label in a column, or the names of the columns with a 1."""
     if len(columns) == 1:
-        label = row[columns[0]]
-        label = label.strip() if isinstance(label, str) else label
-        if not isinstance(label, str) or _LIST.fullmatch(label):
+        label = row[columns[0]] or ""
+        if not isinstance(label, str) or _LIST.fullmatch(label.strip()):
             rule = "Join several labels, and pass --label_separator."
-        elif _VECTOR.fullmatch(label):
+        elif _VECTOR.fullmatch(label.strip()):
             rule = "Write a column of 0 and 1 for each label, and pass --label=a,b,c."
         else:
-            return sys.intern(label)
+            return sys.intern(label.strip())
         raise ValueError(
             f"{where}: column {columns[0]!r} must be text or a number. {rule} Got "
             f"{label!r}."
@@ -281,13 +275,11 @@ def _gold_labels(labels: Collection[str], target_kind: str) -> set[str]:
 
 
 def _skip_unlabeled(
-    data_set: DataSet, split: str, rows: Sequence[Example], missing: Collection[str]
+    split: str, rows: Sequence[Example], missing: Collection[str]
 ) -> list[Example]:
     """Returns the rows with a label; all, with None, of an unlabeled split."""
     golds = {row.gold for row in rows}
-    may_lack = not data_set.label or data_set.label in data_set.may_lack(split)
-    is_test = split.startswith("test") and golds <= _NO_GOLD | {None}
-    if is_test or (may_lack and golds == {None}):
+    if golds <= (_NO_GOLD if split.startswith("test") else set()) | {None}:
         return [row._replace(gold=None) for row in rows]
     missing = {*missing, None}
     kept = [row for row in rows if row.gold not in missing]

@@ -59,7 +59,9 @@ class BertBackbone(EncoderModel):
         config: The architecture, a `BertConfig` or its dictionary.
         recompute: Save memory in training, see `FusedEncoderLayer`.
         dtype: Keras dtype policy of all layers, e.g. `"mixed_bfloat16"`; the global
-            policy when None.
+            policy when None. With `"mixed_float16"`, `compile` of models of this
+            package scales the loss. For a `keras.Model` of your own, set the global
+            policy: Keras looks at the policy of the model.
 
     Inputs: `{"token_ids", "segment_ids", "padding_mask"}`, each [B, S] int32.
     Outputs: `{"sequence_output": [B, S, H], "pooled_output": [B, H]}`; the pooled
