@@ -263,13 +263,13 @@ def read_lines_from(path: str, start: int) -> Iterator[tuple[int, str]]:
         if start:  # Begin one byte earlier, because a line may start at `start`.
             file.seek(start - 1)
             file.readline()
-        offset = file.tell()
+        offset, is_exact = file.tell(), not is_remote(path)
         try:
             while line := file.readline():
                 encoding = "utf-8" if offset else "utf-8-sig"
                 yield offset, line.decode(encoding).rstrip("\r\n")
                 # TensorFlow drops carriage returns of a bucket.
-                offset = file.tell() if is_remote(path) else offset + len(line)
+                offset = offset + len(line) if is_exact else file.tell()
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{path}, line {line_number(path, offset)}: not UTF-8 text "

@@ -103,15 +103,12 @@ def detect_layout(path: str, options: TextConfig) -> Layout | None:
     Raises:
         ValueError: The file is binary, or markup and the user names no separator.
     """
-    with storage.open_text(path) as (file, _):
-        sample = file.read(_SAMPLE_BYTES).decode("utf-8-sig", "replace")
+    sample = _sample(path)
     wrapped = {"yes": True, "no": False}.get(options.wrapped_lines)
-    for separator, is_records in (
-        ("json", _JSON.match(sample)),
-        ("table", re.search(r"\.[ct]sv(\.\w+)?$", path, re.IGNORECASE)),
-    ):
-        if is_records:
-            return Layout(separator, wrapped, options.text_column)
+    is_table = re.search(r"\.[ct]sv(\.\w+)?$", path, re.IGNORECASE)
+    if is_table or _JSON.match(sample):
+        kind = "table" if is_table else "json"
+        return Layout(kind, wrapped, options.text_column)
     if all(re.search(rf"^\[{name}\]\s*$", sample, re.M) for name in ("UNK", "MASK")):
         return None
     separator = options.document_separator
@@ -122,11 +119,16 @@ def detect_layout(path: str, options: TextConfig) -> Layout | None:
         _refuse_markup(path, sample, lines)
         separator = _punctuation_separator(lines) or separator
     if wrapped is None:
-        ended = ["" if line.strip() == separator else line for line in lines]
+        ended = ["" if x.strip() == separator.strip() else x for x in lines]
         wrapped = separator != "line" and is_wrapped(ended)
     if separator == "auto":
         separator = "file" if wrapped else "blank_line"
     return Layout(separator, wrapped)
+
+
+def _sample(path: str) -> str:
+    with storage.open_text(path) as (file, _):
+        return file.read(_SAMPLE_BYTES).decode("utf-8-sig", "replace")
 
 
 def is_wrapped(lines: Sequence[str]) -> bool:
@@ -173,9 +175,8 @@ def indentation(line: str) -> int:
 
 def frequent_lines(path: str, layout: Layout) -> list[str]:
     """Returns what many lines of a file have in common, for example headings."""
-    with storage.open_text(path) as (file, _):
-        sample = file.read(_SAMPLE_BYTES).decode("utf-8-sig", "replace")
-    lines = [" ".join(x.split()) for x in re.sub(r"\d+", "0", sample).split("\n")]
+    text = re.sub(r"\d+", "0", _sample(path))
+    lines = [" ".join(line.split()) for line in text.split("\n")]
     ignored = ("", layout.separator.strip(), "</doc>", "<|endoftext|>")
     lines = [line for line in lines if line not in ignored]
     words = (line.partition(" ")[0] for line in lines)

@@ -27,6 +27,7 @@ from bert_tf.data.records import CorpusConfig, Part, text_warnings, write_part
 from bert_tf.text import Vocabulary, guess_lowercase
 
 _PART_BYTES = 1 << 23  # Text per job.
+_OTHER_RANGES = 32  # For random segments if one document fills a part.
 # To hold out documents, so many are read, or until so many of them are held out.
 _MANY_DOCUMENTS, _MANY_HELD_OUT = 2000, 20
 _FEW_DOCUMENTS = 10  # If there are fewer, maybe none is held out.
@@ -142,9 +143,10 @@ def _parts(options: CorpusConfig, train: _Layouts, validation: _Layouts) -> list
     num_parts = sum(len(groups) for groups, _ in sources)
     parts: list[Part] = []
     for source, limit in sources:
-        following = [*source[1:], source[0]]
-        for own, other in zip(source, following, strict=True):
-            others = [*other, *groups[0]]
+        for number, own in enumerate(source):
+            following = (*source[number + 1 :], *source[:number], *groups)
+            others = itertools.chain.from_iterable(following)
+            others = list(itertools.islice(others, _OTHER_RANGES))
             path, index = f"{prefix}{len(parts):05d}", len(parts)
             parts.append(Part(path, index, num_parts, own, others, limit, options))
     return parts

@@ -48,7 +48,7 @@ tf = lazy_import("tensorflow")
 
 _BATCH_SENTENCES = 1 << 13  # Per call of the tokenizer, about 1 MB of text.
 _BLOCK_CHARACTERS = 1 << 24  # Most parts of a text are one block.
-_OTHER_SENTENCES = 1 << 13  # Of other parts, if one document fills a block.
+_OTHER_SENTENCES = 1 << 12  # Borrowed if one document fills a block.
 _NUM_SPECIAL_TOKENS = 3  # [CLS] first segment [SEP] second segment [SEP]
 _MAX_PAIRS_PER_ROW = 8  # Shapes are static: more would enlarge the inputs of all rows.
 _MAX_OPEN_ROWS = 1000  # More would reduce padding by less than 0.1%.
@@ -135,9 +135,8 @@ def write_part(part: Part) -> dict[str, Any]:
     tokenizer = _tokenizer(os.path.join(options.output, "vocab.txt"), options.lowercase)
     counts, writers, paths, pairs_per_row = {}, {}, [], 1
     max_pairs = _MAX_PAIRS_PER_ROW if options.pack else 1
-    splits = {part.split_of(0): None, part.split_of(1): None}
     with contextlib.ExitStack() as stack:
-        for split in splits:
+        for split in dict.fromkeys(map(part.split_of, (1, 0))):
             name = f"{split}-{part.index:05d}-of-{part.num_parts:05d}.tfrecord"
             paths.append(os.path.join(options.output, name))
             writers[split] = stack.enter_context(_open_records(paths[-1]))
@@ -148,26 +147,23 @@ def write_part(part: Part) -> dict[str, Any]:
             seeds += [f"{seeds[0]} {draw}" for draw in range(1, options.dupe_factor)]
             rngs = list(map(random.Random, seeds))
             for split, documents in block.items():
-                others = []
-                if options.next_sentence_prediction:
-                    others = _other_documents(part, split, block)
                 ids, lengths = _tokenize(tokenizer, documents)
                 counts[split].update(
                     count_problems(documents, ids, lengths, tokenizer.vocabulary)
                 )
-                if others:
+                if others := _other_documents(part, split, block):
                     more_ids, more_lengths = _tokenize(tokenizer, others)
                     ids = np.concatenate([ids, more_ids])
                     lengths = np.concatenate([lengths, more_lengths])
                 for rng in rngs if split == "train" else rngs[:1]:
-                    drawn = _draw_pairs(documents, others, ids, lengths, rng, options)
-                    pairs = list(drawn)
+                    arguments = documents, others, ids, lengths, rng, options
+                    pairs = list(_draw_pairs(*arguments))
                     rows = list(pack(pairs, options.max_sequence_length, max_pairs))
                     rng.shuffle(rows)
                     _write(rows, writers[split], tokenizer.vocabulary)
                     used = sum(pair.length for pair in pairs)
                     counts[split].update(rows=len(rows), pairs=len(pairs), used=used)
-                    pairs_per_row = max(pairs_per_row, *map(len, rows))
+                    pairs_per_row = max([pairs_per_row, *map(len, rows)])
     sizes = {os.path.basename(path): storage.stat(path)[0] for path in paths}
     return {"splits": counts, "pairs_per_row": pairs_per_row, "files": sizes}
 
@@ -195,18 +191,21 @@ def _other_documents(
     Those of a validation document may come from the training documents of its block.
     """
     sizes = [sum(map(len, document)) for document in block[split]]
-    if 2 * max(sizes) <= sum(sizes):
+    if 2 * max(sizes) <= sum(sizes) or not part.options.next_sentence_prediction:
         return []
+    candidates: Iterable[Document] = (
+        split_document(paragraphs)
+        for paragraphs in read_paragraphs(part.other_ranges)
+        if part.split_of(content_share(paragraphs, part.options.seed)) == split
+    )
     if split == "validation" and "train" in block:
-        return block["train"]
+        candidates = block["train"]
     found: list[Document] = []
     size = 0
-    for paragraphs in read_paragraphs(part.other_ranges):
-        if part.split_of(content_share(paragraphs, part.options.seed)) == split:
-            document = split_document(paragraphs)
-            if document not in block[split]:
-                found.append(document[:_OTHER_SENTENCES])
-                size += len(found[-1])
+    for document in candidates:
+        if document not in block[split]:
+            found.append(document[:_OTHER_SENTENCES])
+            size += len(found[-1])
         if size >= _OTHER_SENTENCES:
             break
     return found
