@@ -18,8 +18,7 @@ benchmark samples sentences of 10 to 600 characters. Output: tables of
   busy-wait after a request;
 - gRPC requests to the development server on this machine, for texts of several lengths:
   from clients that each wait for their answer, and at random times at several shares
-  of the most requests per second that those reached;
-- size on disk, time to load, and time to the first answer.
+  of the most requests per second that those reached.
 
 Each implementation uses its default number of threads unless --threads is set.
 """
@@ -30,13 +29,9 @@ import concurrent.futures
 import dataclasses
 import glob
 import itertools
-import os
 import pathlib
 import random
 import re
-import shutil
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -87,13 +82,14 @@ def main(options: SpeedConfig) -> None:
             f"bert_tf {precision}": load_export(path, options.threads)
             for precision, path in versions.items()
         }
-        embedders |= load_onnx(options.model, folder, options.threads, sentences)
-        embedders["torch"] = load_torch(options.model, options.threads)
+        for load in (load_onnx, load_openvino, load_torch):
+            try:
+                embedders |= load(options.model, folder, options.threads, sentences)
+            except ModuleNotFoundError as error:
+                print(f"Without {load.__name__.removeprefix('load_')}: {error}.")
         compare(embedders, sentences, options.rounds)
         if options.seconds:
             measure_grpc(versions["float32"].parent, sentences, options.seconds)
-        for path in versions.values():
-            measure_startup(path)
 
 
 def prepare_sessions(threads: int) -> None:
@@ -197,35 +193,38 @@ def _torch_mean(model: str):
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
-def load_onnx(
-    model: str, folder: str, threads: int, sentences: Sequence[str]
-) -> dict[str, Embed]:
-    """Returns the model in ONNX Runtime and OpenVINO, int8 calibrated by sentences."""
-    import nncf
-    import onnx
-    import onnxruntime
-    import openvino
+def _write_onnx(model: str, folder: str) -> str:
+    """Writes `_torch_mean` as an ONNX file and returns its path."""
     import torch
-    from onnxruntime import quantization
-    from onnxruntime.transformers import optimizer
 
-    plain = str(pathlib.Path(folder) / "plain.onnx")
-    fused = str(pathlib.Path(folder) / "fused.onnx")
-    module = _torch_mean(model)
+    path = str(pathlib.Path(folder) / "plain.onnx")
     axes = {0: "batch", 1: "length"}
     torch.onnx.export(
-        module,
+        _torch_mean(model),
         (torch.ones([2, 7], dtype=torch.long),) * 3,
-        plain,
+        path,
         input_names=list(_INPUTS),
         output_names=["mean"],
         dynamic_axes={**dict.fromkeys(_INPUTS, axes), "mean": {0: "batch"}},
         dynamo=False,
         opset_version=14,
     )
-    bert = module.bert.config
+    return path
+
+
+def load_onnx(
+    model: str, folder: str, threads: int, sentences: Sequence[str]
+) -> dict[str, Embed]:
+    """Returns the model in ONNX Runtime, in float32 and int8."""
+    import onnx
+    import onnxruntime
+    from onnxruntime import quantization
+    from onnxruntime.transformers import optimizer
+
+    fused = str(pathlib.Path(folder) / "fused.onnx")
+    bert = _torch_mean(model).bert.config
     optimized = optimizer.optimize_model(
-        plain,
+        _write_onnx(model, folder),
         model_type="bert",
         num_heads=bert.num_attention_heads,
         hidden_size=bert.hidden_size,
@@ -248,6 +247,21 @@ def load_onnx(
         session = onnxruntime.InferenceSession(path, options)
         return lambda texts: session.run(None, tokenize(texts))[0]
 
+    return {
+        "ONNX Runtime float32": load_session(fused),
+        "ONNX Runtime int8": load_session(quantized),
+    }
+
+
+def load_openvino(
+    model: str, folder: str, threads: int, sentences: Sequence[str]
+) -> dict[str, Embed]:
+    """Returns the model in OpenVINO; int8 is calibrated by the sentences."""
+    import nncf
+    import openvino
+
+    tokenize, plain = _tokenizer(model), _write_onnx(model, folder)
+
     def compile_model(source: Any, precision: str) -> Embed:
         config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": precision}
         if threads:
@@ -261,17 +275,16 @@ def load_onnx(
         calibration,
         model_type=nncf.ModelType.TRANSFORMER,
     )
-
     return {
-        "ONNX Runtime float32": load_session(fused),
-        "ONNX Runtime int8": load_session(quantized),
         "OpenVINO float32": compile_model(plain, "f32"),
         "OpenVINO bfloat16": compile_model(plain, "bf16"),
         "OpenVINO int8": compile_model(static, "f32"),
     }
 
 
-def load_torch(model: str, threads: int) -> Embed:
+def load_torch(
+    model: str, folder: str, threads: int, sentences: Sequence[str]
+) -> dict[str, Embed]:
     import torch
 
     if threads:
@@ -283,7 +296,7 @@ def load_torch(model: str, threads: int) -> Embed:
             inputs = {name: torch.from_numpy(x) for name, x in tokenize(texts).items()}
             return module(**inputs).numpy()
 
-    return embed
+    return {"torch": embed}
 
 
 def _tokenizer(model: str) -> Callable[[Sequence[str]], dict[str, np.ndarray]]:
@@ -420,45 +433,6 @@ def _latencies(
 
     with concurrent.futures.ThreadPoolExecutor(clients) as pool:
         return [t for times in pool.map(work, range(clients)) for t in times]
-
-
-_TIME_STARTUP = """
-import pathlib, sys, time
-from tensorflow_serving.apis import predict_pb2
-import tensorflow as tf
-from bert_tf.serving import Servable
-
-request = predict_pb2.PredictRequest()
-request.model_spec.signature_name = "embeddings"
-request.inputs["text"].CopyFrom(tf.make_tensor_proto(["How long does it take?"]))
-times = [time.perf_counter()]
-served = Servable("model", 1, pathlib.Path(sys.argv[1]))
-for _ in range(2):
-    times.append(time.perf_counter())
-    served.predict(request)
-times.append(time.perf_counter())
-print(*(b - a for a, b in zip(times, times[1:])))
-"""
-
-
-def measure_startup(version: pathlib.Path) -> None:
-    size = sum(path.stat().st_size for path in version.rglob("*") if path.is_file())
-    graph = (version / "saved_model.pb").stat().st_size
-    print(f"\n{size / 1e6:.1f} MB on disk, of which the graph is {graph / 1e6:.1f}.")
-    print("\n| | load, s | first answer, s | second, s |")
-    print("|---|---|---|---|")
-    cold = version.with_name("cold")
-    shutil.copytree(version, cold, copy_function=os.link)
-    (cold / "assets.extra" / "tf_serving_warmup_requests").unlink()
-    for name, path in (("with warm-up", version), ("without", cold)):
-        done = subprocess.run(
-            [sys.executable, "-c", _TIME_STARTUP, str(path)],
-            stdout=subprocess.PIPE,
-            check=True,
-            text=True,
-        )
-        times = " | ".join(f"{float(seconds):.2f}" for seconds in done.stdout.split())
-        print(f"| {name} | {times} |")
 
 
 if __name__ == "__main__":

@@ -381,6 +381,12 @@ class _Encoder(keras.layers.Layer):
         bounds = tf.concat([first_rows, [tf.size(sizes)]], axis=0)
         token_bounds = tf.gather(tf.concat([[0], ends], axis=0), bounds)
 
+        # Not inlined, so that a server optimizes its graph only once.
+        @tf.function(
+            input_signature=[tf.TensorSpec([], tf.int32)] * 2,
+            autograph=False,
+            experimental_attributes={"_noinline": True},
+        )
         def run(start: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
             """Returns the hidden states of the chunks from `start` to `end`."""
             shape = [None, self._width]

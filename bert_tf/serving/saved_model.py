@@ -31,7 +31,7 @@ import itertools
 import json
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import keras
 import numpy as np
@@ -317,13 +317,27 @@ def _write_warmup(
     logs = []
     for name, (rows, length) in itertools.product(signatures, _WARMUP):
         inputs = _warmup_inputs(signatures[name], min(length, max_length), rows)
-        signatures[name](*inputs.values())
+        with _unoptimized():
+            signatures[name](*inputs.values())
         protos = {key: tf.make_tensor_proto(x) for key, x in inputs.items()}
         request = {"model_spec": {"signature_name": name}, "inputs": protos}
         logs.append(prediction_log_pb2.PredictionLog(predict_log={"request": request}))
     with storage.tensorflow_files(), tf.io.TFRecordWriter(str(path)) as writer:
         for log in logs:
             writer.write(log.SerializeToString())
+
+
+@contextlib.contextmanager
+def _unoptimized() -> Iterator[None]:
+    """New graphs are not optimized, which takes longer than a few requests."""
+    options = tf.config.optimizer.get_experimental_options()
+    disabled = options.get("disable_meta_optimizer", False)
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    try:
+        yield
+    finally:
+        options = {"disable_meta_optimizer": disabled}
+        tf.config.optimizer.set_experimental_options(options)
 
 
 def _warmup_inputs(
