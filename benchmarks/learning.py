@@ -113,7 +113,11 @@ def _curve(
         options.records, mask_selection_rate=settings.mask_selection_rate, **common
     ).take(options.steps)
     held_out = data.pretrain_dataset(options.records, split="validation", **common)
-    held_out = held_out.take(options.validation_batches).cache()
+
+    def mean_of_batch(x, y, weights):  # As the loss of transformers.
+        return x, y, {name: w / keras.ops.sum(w) for name, w in weights.items()}
+
+    held_out = held_out.take(options.validation_batches).map(mean_of_batch).cache()
     tokens = 0
     for step, batch in enumerate(train, start=1):
         tokens += int((batch[0]["padding_mask"].numpy() > 0).sum())
