@@ -75,12 +75,13 @@ class TensorFlowDevices(Devices):
         return TensorFlowSteps(model, micro_batch_size, self.strategy)
 
     def any(self, value):
-        return self._any(tf.constant(value))  # One trace, as in the other processes.
+        # One trace, as in the other processes.
+        return bool(self._sum(tf.constant(float(value))) > 0)
 
     @tf.function
-    def _any(self, value):
-        value = self.strategy.run(tf.cast, args=(value, tf.float32))
-        return self.strategy.reduce("SUM", value, axis=None) > 0
+    def _sum(self, value):
+        value = self.strategy.run(tf.identity, args=(value,))
+        return self.strategy.reduce("SUM", value, axis=None)
 
 
 class JaxDevices(Devices):
