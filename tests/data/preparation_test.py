@@ -380,7 +380,9 @@ def test_parts_that_fail_on_a_cluster_name_their_file_and_the_others_are_kept(op
     shutil.copytree(pathlib.Path(options.input).parent, folder)
     damaged = folder / "b"
     damaged.write_bytes(b"\xff\xff\xff")
-    options = dataclasses.replace(options, input=f"{folder}/*", runner="DirectRunner")
+    # Each file is a part.
+    changes = {"document_separator": "file", "runner": "DirectRunner"}
+    options = dataclasses.replace(options, input=f"{folder}/*", **changes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(preparation, "_PART_BYTES", 1)
         with pytest.raises(ValueError, match=f"1 of 3 parts failed.*{damaged}"):
