@@ -17,6 +17,7 @@ docs/serving.md.
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import functools
 import os
@@ -67,6 +68,13 @@ def base_paths(options: ServeConfig) -> dict[str, str]:
     return models
 
 
+def _save_memory() -> None:
+    """Sets options of oneDNN and malloc; see docs/serving.md#memory."""
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "4096")
+    if set_option := getattr(ctypes.CDLL(None), "mallopt", None):
+        set_option(-8, 2)  # M_ARENA_MAX of the GNU C library.
+
+
 def main(options: ServeConfig) -> None:
     """Serves until SIGTERM or SIGINT.
 
@@ -74,9 +82,7 @@ def main(options: ServeConfig) -> None:
         ValueError: The options are invalid, a port is in use, or a model does not load.
     """
     models = base_paths(options)
-    # TensorFlow reads these when it is imported. See docs/serving.md#memory.
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "4096")
-    os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
+    _save_memory()
     stopped = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ends the process while models load.
     print("This server is for development. Use TensorFlow Serving in production.")

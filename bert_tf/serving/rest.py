@@ -147,7 +147,7 @@ class _Connection(socketserver.BaseRequestHandler):
             size = max(size, len(body))
         if size > MAX_REQUEST_BYTES:
             raise _too_large(f"The limit is {MAX_REQUEST_BYTES >> 20} MiB.")
-        if headers.get(b"content-encoding", b"identity") != b"identity":
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             text = "The development server does not read compressed bodies."
             raise tf.errors.UnimplementedError(None, None, text)
         method = "GET" if self._is_head else request.method.decode()

@@ -24,12 +24,13 @@ from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 from bert_tf import storage
 from bert_tf.serving import tensors
 
-# Threads that run ops of all models: one pool for requests of one short text, which
-# would otherwise wait until a large request ends, and one for others. Each thread keeps
-# memory for each shape that it has seen, so more threads need gigabytes.
+# Threads that run ops, for all models. Requests of one short text have threads of their
+# own, because they would wait until a large request ends. Each thread keeps memory for
+# each shape that it has seen, so many threads would need gigabytes.
+_CORES = min(os.cpu_count(), 4)
 _POOLS = [
-    {"num_threads": min(os.cpu_count(), 4), "global_name": f"bert_tf_{name}"}
-    for name in ("short", "others")
+    {"num_threads": _CORES, "global_name": "bert_tf_short"},
+    {"num_threads": max(_CORES // 2, 1), "global_name": "bert_tf_others"},
 ]
 
 # Most bytes of text, or token ids, of a short request.
@@ -212,8 +213,10 @@ def find(
         raise invalid("The request must name a model in its model_spec.")
     if name not in models:
         raise not_found(f"No model {name!r}. The models are {sorted(models)}.")
+    if label:
+        raise invalid(f"No version has the label {label!r}: this server has no labels.")
     found = models[name].version
-    if label or version not in (None, found):
+    if version not in (None, found):
         raise not_found(f"Model {name!r} serves version {found} only.")
     return models[name]
 

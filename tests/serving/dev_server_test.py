@@ -146,7 +146,7 @@ MALFORMED = "values do not fit dtype and shape"
         (predict_request({}, name="nobody"), Code.NOT_FOUND, "No model 'nobody'"),
         (predict_request({}, version=7), Code.NOT_FOUND, "serves version 3 only"),
         (predict_request({}, version=0), Code.NOT_FOUND, "serves version 3 only"),
-        (predict_request({}, label="x"), Code.NOT_FOUND, "serves version 3 only"),
+        (predict_request({}, label="x"), INVALID, "No version has the label 'x'"),
         (
             predict_request({}, "none"),
             Code.FAILED_PRECONDITION,

@@ -211,7 +211,7 @@ BODY = b'{"instances": ["ab"]}'
         + b"\r\nf;x\r\n"
         + BODY[6:]
         + b"\r\n0\r\n\r\n",
-        POST + b"Content-Encoding: identity\r\nContent-Length: 21\r\n\r\n" + BODY,
+        POST + b"Content-Encoding: Identity\r\nContent-Length: 21\r\n\r\n" + BODY,
     ],
 )
 def test_forms_of_bodies(port, request_):
