@@ -90,6 +90,7 @@ def run_jobs(
                 initializer=_start_worker,
             )
             stack.callback(pool.shutdown, cancel_futures=True)
+            stack.push(_terminate_workers)
             # The workers inherit the mask: only this process handles Ctrl-C.
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             results = pool.map(run, jobs)
@@ -172,6 +173,13 @@ def _run_unless_done(function: Callable[[Any], Any], job: Any) -> Any:
     result = function(job)
     storage.write_json(result_path, result)
     return result
+
+
+def _terminate_workers(error: type[BaseException] | None, *_: Any) -> None:
+    """Ends the worker processes on Ctrl-C. After other errors they finish their job."""
+    if error in (KeyboardInterrupt, GeneratorExit):
+        for process in multiprocessing.active_children():
+            process.terminate()
 
 
 def _start_worker() -> None:

@@ -69,7 +69,8 @@ def sleep(job: Number) -> None:
     print("not killed", flush=True)
 
 
-def test_workers_exit_when_parent_is_killed(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_workers_exit_with_their_parent(tmp_path, number):
     script = f"""
 from tests.data import jobs_test
 if __name__ == "__main__":
@@ -82,9 +83,10 @@ if __name__ == "__main__":
         [sys.executable, tmp_path / "script.py"],
         env={**os.environ, "PYTHONPATH": str(root)},
         stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         text=True,
     ) as parent:
         # The worker inherits the pipe, so the pipe is at its end when both have exited.
         assert parent.stdout.readline() == "started\n"
-        parent.kill()
+        parent.send_signal(number)
         assert "killed" not in parent.stdout.read()
