@@ -5,6 +5,7 @@
     python -m bert_tf.convert --from=all-MiniLM-L6-v2 --to=models/minilm
     python -m bert_tf.convert --from=models/sst2 --to=share/sst2 \\
         --base_model=google-bert/bert-base-uncased --data=stanfordnlp/sst2
+    python -m bert_tf.convert --from=models/sst2 --to=hf://user/sst2
     python -m bert_tf.convert --from=models/sst2 --to=sst2 --format=keras_hub
 
 The input is a model directory, or a folder in the format of Google (TensorFlow 1), the
@@ -15,7 +16,7 @@ that KerasHub opens.
 
 A model directory that the command writes has what others need: no training state, logs
 and paths of this machine, but a model card, README.md. Add your license to its first
-lines.
+lines. --to=hf://user/name uploads it; log in with `hf auth login` before.
 
 The command prints the weights that it found or left out. Every command that reads a
 model directory also accepts these formats directly.
@@ -35,7 +36,9 @@ class ConvertConfig(cli.Options):
     from_: str = cli.option(
         help="Checkpoint folder in any format, or a handle (hf://...)."
     )
-    to: str = cli.option(help="Folder to write.")
+    to: str = cli.option(
+        help="Folder to write, or hf://user/name: a repository of the Hugging Face Hub."
+    )
     format: str = cli.option(
         "hugging_face",
         help="Format: hugging_face, a model directory, or keras_hub, a preset.",

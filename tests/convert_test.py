@@ -1,9 +1,14 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import types
+
+import huggingface_hub
 import numpy as np
+import pytest
 
 from bert_tf import convert
+from bert_tf.checkpoints import open_checkpoint
 from bert_tf.convert import ConvertConfig
 from tests.toy import checkpoints as toy
 
@@ -31,3 +36,51 @@ def test_command_prints_what_it_read_and_wrote(tmp_path, vocabulary, capsys, cap
     text = "KerasHub always computes with activation='gelu_tanh'; the checkpoint has 'g"
     assert text in caplog.text
     assert (tmp_path / "to" / "task.json").exists()
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """Plays the Hugging Face Hub: keeps repositories in folders of `tmp_path`."""
+    hub = types.SimpleNamespace(user="me")
+
+    def whoami():
+        if not hub.user:
+            raise huggingface_hub.errors.LocalTokenNotFoundError("No token found.")
+
+    def create_repo(name, exist_ok):
+        assert exist_ok
+        if not name.startswith(f"{hub.user}/"):
+            raise PermissionError("403 Forbidden")
+        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+
+    def upload_folder(repo_id, folder_path):
+        for file in folder_path.rglob("*"):
+            (tmp_path / repo_id / file.name).write_bytes(file.read_bytes())
+
+    api = types.SimpleNamespace(
+        whoami=whoami, create_repo=create_repo, upload_folder=upload_folder
+    )
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: api)
+    return hub
+
+
+def test_upload(hub, tmp_path, vocabulary, capsys):
+    source = toy.write_hugging_face(tmp_path / "theirs", vocabulary)
+    convert.main(ConvertConfig(from_=str(source), to="hf://me/verdict"))
+    assert "Wrote hf://me/verdict." in capsys.readouterr().out
+    uploaded = tmp_path / "me/verdict"
+    assert "# verdict" in (uploaded / "README.md").read_text()
+    weights = open_checkpoint(uploaded).read_weights()
+    for name, value in open_checkpoint(source).read_weights().items():
+        np.testing.assert_array_equal(weights[name], value)
+
+
+@pytest.mark.parametrize(
+    ("user", "message"), [(None, "No token found"), ("other", "403 Forbidden")]
+)
+def test_refused_upload(hub, tmp_path, vocabulary, user, message):
+    source = toy.write_hugging_face(tmp_path / "theirs", vocabulary)
+    hub.user = user
+    with pytest.raises(ValueError, match=f"hf auth login.*{message}"):
+        convert.main(ConvertConfig(from_=str(source), to="hf://me/verdict"))
+    assert not (tmp_path / "me").exists()

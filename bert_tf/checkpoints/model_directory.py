@@ -18,9 +18,12 @@ and `config.json` then declares no model class.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
-from collections.abc import Collection, Mapping
+import pathlib
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -266,7 +269,8 @@ def write_checkpoint(
 
     Args:
         checkpoint: A checkpoint that `open_checkpoint` returned.
-        path: The folder to write. It must not exist or be empty.
+        path: The folder to write. It must not exist or be empty. Or `hf://user/name`, a
+            repository of the Hugging Face Hub, which gets a new commit.
         format: `"hugging_face"`, a model directory, or `"keras_hub"`.
         **card: `base_model` and `data` of `model_card.model_card`.
 
@@ -274,9 +278,13 @@ def write_checkpoint(
         The names of the weights that the format cannot hold.
 
     Raises:
-        ValueError: `path` exists, or the head of the checkpoint is unclear.
+        ValueError: `path` exists, the head of the checkpoint is unclear, or the Hub
+            refuses the upload, for example because the user is not logged in.
     """
     heads.check_declared(checkpoint.head, checkpoint.path)
+    if os.fspath(path).startswith("hf://"):
+        with _upload_to_hub(os.fspath(path)) as folder:
+            return write_checkpoint(checkpoint, folder, format, **card)
     path = storage.local_copy(path)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(f"{path} already exists. Choose another folder.")
@@ -294,3 +302,33 @@ def write_checkpoint(
             left_out = directory.write_weights(checkpoint.read_weights())
     storage.upload(path)
     return left_out
+
+
+@contextlib.contextmanager
+def _upload_to_hub(handle: str) -> Iterator[pathlib.Path]:
+    """Yields a folder to write, and uploads it if there is no error.
+
+    Raises:
+        ValueError: The Hub refuses it; without a login, before anything is written.
+    """
+    import huggingface_hub
+
+    name, hub = handle.removeprefix("hf://"), huggingface_hub.HfApi()
+
+    @contextlib.contextmanager
+    def errors():
+        try:
+            yield
+        except Exception as error:  # The library raises many classes.
+            raise ValueError(
+                f"{handle} cannot be written. Log in with `hf auth login` and a token "
+                f"that may write to it. The Hugging Face Hub reports: {error}"
+            ) from error
+
+    with tempfile.TemporaryDirectory() as folder:
+        with errors():
+            hub.whoami()
+        yield (path := pathlib.Path(folder, name.rpartition("/")[2]))
+        with errors():
+            hub.create_repo(name, exist_ok=True)
+            hub.upload_folder(repo_id=name, folder_path=path)

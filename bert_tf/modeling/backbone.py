@@ -223,7 +223,8 @@ class BertModel(EncoderModel):
     ):
         """`keras.Model.compile` with the model's losses and metrics as defaults.
 
-        The metrics are defaults only if neither `loss` nor metrics are passed. As in
+        The metrics are defaults only if neither `loss` nor metrics are passed, and the
+        class does not override `train_step` or `compute_loss`. As in
         Keras, a loss is the sum of the weighted losses divided by their number, and
         `BertPretrainer`, whose data have weights that sum to one, has the weighted sum.
 
@@ -247,7 +248,10 @@ class BertModel(EncoderModel):
         if getattr(optimizer, "dynamic_loss_scale", False):
             defaults["auto_scale_loss"] = False  # Keras would scale it, too.
         defaults |= self._losses_and_metrics()
-        if given:
+        methods = ("train_step", "compute_loss")
+        if given or any(
+            getattr(type(self), m) != getattr(BertModel, m) for m in methods
+        ):
             defaults.pop("weighted_metrics", None)
         if loss_weights is not None:
             defaults["loss_weights"] = loss_weights
