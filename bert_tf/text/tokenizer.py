@@ -376,7 +376,7 @@ def _allow_strings(module: Any) -> None:
     def build(wrapped, trainer, args, kwargs):
         strategy, batches = trainer._distribute_strategy, kwargs.get("iterator")
         if strategy and batches:
-            _, _, batch = next(iter(batches))
+            *_, batch = next(iter(batches))
             local = strategy.experimental_local_results
             batch = keras.tree.map_structure(lambda x: local(x)[0], next(batch))
             args, kwargs = (), {"data_batch": batch}
