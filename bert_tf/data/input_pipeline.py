@@ -9,6 +9,8 @@ The dataset yields tuples `(x, y, sample_weight)` for `model.fit`:
     y   mlm [B, P], nsp [B, Q]                                               int32
     sample_weight   mlm [B, P], nsp [B, Q]; each sums to one                 float32
 
+In validation, weights sum to one in the mean over the batches.
+
 B rows in a batch, S tokens in a row, P predictions, Q pairs; see `BertPretrainer`.
 `padding_mask` numbers the pairs of a row from 1, and `first_positions` are the columns
 where they begin.
