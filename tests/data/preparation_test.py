@@ -379,7 +379,8 @@ def test_parts_that_fail_on_a_cluster_name_their_file_and_the_others_are_kept(op
     folder = pathlib.Path(options.output).parent / "text"
     shutil.copytree(pathlib.Path(options.input).parent, folder)
     damaged = folder / "b"
-    damaged.write_bytes(b"\xff\xff\xff")
+    # Behind the sample from which its layout is detected.
+    damaged.write_bytes(damaged.read_bytes() * 1000 + b"\xff")
     # Each file is a part.
     changes = {"document_separator": "file", "runner": "DirectRunner"}
     options = dataclasses.replace(options, input=f"{folder}/*", **changes)
