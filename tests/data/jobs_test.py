@@ -57,6 +57,16 @@ def test_results_are_in_order_and_jobs_run_once(tmp_path, num_workers):
     assert {(tmp_path / str(i)).read_text() for i in range(3)} == {"done "}
 
 
+def test_a_failed_job_on_a_cluster_is_named_and_the_others_are_kept(tmp_path):
+    pytest.importorskip("apache_beam", reason="Apache Beam is not installed")
+    options = JobOptions(runner="DirectRunner")
+    with pytest.raises(ValueError, match="1 of 3 parts failed.*-1 is negative"):
+        list(jobs.run_jobs(square, numbers(tmp_path, 3, -1, 2), options))
+    found = list(jobs.run_jobs(square, numbers(tmp_path, 3, 1, 2), options))
+    assert found == [{"square": 9}, {"square": 1}, {"square": 4}]
+    assert {(tmp_path / str(i)).read_text() for i in range(3)} == {"done "}
+
+
 def test_killed_worker_raises_os_error(tmp_path):
     with pytest.raises(OSError, match="A worker process ended early"):
         run(kill_worker, numbers(tmp_path, 1, 2), num_workers=2)
