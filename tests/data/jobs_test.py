@@ -60,7 +60,7 @@ def test_results_are_in_order_and_jobs_run_once(tmp_path, num_workers):
 def test_a_failed_job_on_a_cluster_is_named_and_the_others_are_kept(tmp_path):
     pytest.importorskip("apache_beam", reason="Apache Beam is not installed")
     options = JobOptions(runner="DirectRunner")
-    with pytest.raises(ValueError, match="1 of 3 parts failed.*-1 is negative"):
+    with pytest.raises(ValueError, match=r"1 of 3 parts failed.*-1 is negative"):
         list(jobs.run_jobs(square, numbers(tmp_path, 3, -1, 2), options))
     found = list(jobs.run_jobs(square, numbers(tmp_path, 3, 1, 2), options))
     assert found == [{"square": 9}, {"square": 1}, {"square": 4}]
