@@ -31,10 +31,7 @@ import tempfile
 import numpy as np
 
 from benchmarks import peers
-from bert_tf import cli
-from bert_tf.checkpoints import ModelDirectory
-from bert_tf.modeling import BertBackbone, BertConfig
-from bert_tf.text import Vocabulary
+from bert_tf import checkpoints, cli, modeling, text
 
 _SIZES = {"MiniLM": "6/384/12", "base": "12/768/12"}
 _SIZES |= {f"{layers} layers": f"{layers}/384/12" for layers in (2, 12, 24)}
@@ -82,7 +79,7 @@ class ReadinessConfig(cli.Options):
 
 def main(options: ReadinessConfig) -> None:
     """Prints the table."""
-    vocabulary = Vocabulary.from_file(options.vocabulary)
+    vocabulary = text.Vocabulary.from_file(options.vocabulary)
     print("| size | | wall, s | CPU, s |\n|---|---|--:|--:|")
     for name, size in _SIZES.items():
         with tempfile.TemporaryDirectory() as folder:
@@ -90,10 +87,10 @@ def main(options: ReadinessConfig) -> None:
 
 
 def _measure(
-    name: str, size: str, vocabulary: Vocabulary, folder: pathlib.Path, rounds: int
+    name: str, size: str, vocabulary: text.Vocabulary, folder: pathlib.Path, rounds: int
 ) -> None:
-    architecture = BertConfig.from_size(size, vocabulary.size)
-    directory = ModelDirectory.create(
+    architecture = modeling.BertConfig.from_size(size, vocabulary.size)
+    directory = checkpoints.ModelDirectory.create(
         folder / "model",
         architecture=architecture,
         vocabulary=vocabulary,
@@ -101,7 +98,7 @@ def _measure(
         options={},
         head={"kind": "encoder"},
     )
-    directory.save_weights(BertBackbone(architecture))
+    directory.save_weights(modeling.BertBackbone(architecture))
     peers.keras_hub_backbone(architecture).export(folder / "hub", verbose=False)
     flags = [f"--model_dir={folder / 'model'}", f"--output={folder}", "--name=served"]
     export = [sys.executable, "-m", "bert_tf.export", *flags]
