@@ -92,7 +92,7 @@ def finetuning_report(
 def _predictions(path: pathlib.Path) -> tuple[list[dict], list[tuple[str, str]]]:
     """Returns the labeled rows of a table of predictions; labels and predictions."""
     if (tags := path.with_suffix(".conll")).exists():
-        lines = tags.read_text(encoding="utf-8").splitlines()
+        lines = tags.read_text(encoding="utf-8").split("\n")
         return [], [tuple(line.split()[-2:]) for line in lines if line.strip()]
     table = path.with_suffix(".tsv")
     rows = data.read_table(table) if table.exists() else []

@@ -30,7 +30,7 @@ from bert_tf.serving import tensors
 _CORES = min(os.cpu_count(), 4)
 _POOLS = [
     {"num_threads": _CORES, "global_name": "bert_tf_short"},
-    {"num_threads": max(_CORES // 2, 1), "global_name": "bert_tf_others"},
+    {"num_threads": _CORES, "global_name": "bert_tf_others"},
 ]
 
 # Most bytes of text, or token ids, of a short request.
