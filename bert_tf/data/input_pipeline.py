@@ -26,7 +26,6 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import itertools
 import json
 import math
 import os
@@ -92,7 +91,7 @@ def pretrain_dataset(
 
     if split != "train":
         dataset = tf.data.TFRecordDataset(paths)
-        return _in_full(dataset, rows, batch_size, to_batch)
+        return _validation_batches(dataset, rows, batch_size, to_batch)
     # Each file is a part of the text: mix several of them.
     files = tf.data.Dataset.from_tensor_slices(paths).shuffle(len(paths), seed=seed)
     dataset = files.interleave(tf.data.TFRecordDataset, _NUM_MIXED_FILES, 1)
@@ -102,12 +101,13 @@ def pretrain_dataset(
     return map_ahead(dataset.enumerate(start=first_step), to_batch)
 
 
-def _in_full(
+def _validation_batches(
     dataset: tf.data.Dataset, rows: int, batch_size: int, to_batch: Callable
 ) -> tf.data.Dataset:
-    """Returns all rows once. Their masks and weights do not depend on the batch size.
+    """Returns batches of all rows, with masks that do not depend on the batch size.
 
-    The weights of an output sum to one in the mean over the batches.
+    The weights of an output sum to one in the mean over the batches, so metrics do not
+    depend on the batch size either.
     """
     size, num_batches = _MASKED_TOGETHER, -(-rows // batch_size)
     total = num_batches * batch_size
@@ -133,7 +133,7 @@ def _in_full(
 
 
 def read_token_ids(records: str | os.PathLike, count: int = 2**24) -> np.ndarray:
-    """Returns training rows of records, from files in equal distances.
+    """Returns training rows of records, from evenly spaced files.
 
     Args:
         records: Directory written by `python -m bert_tf.corpus`.
@@ -206,9 +206,13 @@ def read_manifest(records: str | os.PathLike) -> tuple[dict[str, Any], Vocabular
 
 
 def _refuse_foreign(records: str) -> None:
-    """Raises ValueError if a file, or one in a directory, has google's records."""
-    patterns = (f"{records}/*",) if storage.is_directory(records) else (records,)
-    for path in itertools.chain.from_iterable(map(storage.glob, patterns)):
+    """Refuses records of google-research/bert, in a file or in those of a directory.
+
+    Raises:
+        ValueError: There are some.
+    """
+    is_directory = storage.is_directory(records)
+    for path in storage.glob(f"{records}/*" if is_directory else records):
         with contextlib.suppress(tf.errors.OpError):
             for record in tf.data.TFRecordDataset(path).take(1):
                 if b"masked_lm_positions" in record.numpy():

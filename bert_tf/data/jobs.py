@@ -112,7 +112,7 @@ def run_jobs(
 def _run_with_beam(
     run: Callable[[Any], Any], jobs: Sequence[Any], options: JobOptions
 ) -> None:
-    """Calls `run(job)` for every job. The runner's web interface shows the progress."""
+    """Calls `run(job)` for every job on a cluster, whose web interface has progress."""
     name = options.runner
     try:  # An optional dependency.
         import apache_beam
@@ -158,7 +158,7 @@ def _run_with_beam(
 
 
 def _keep_error(run: Callable[[Any], Any], job: Any) -> None:
-    """Calls `run(job)`; writes its error to a file, so that other jobs go on."""
+    """Calls `run(job)`. Writes its error to a file, so that the other jobs continue."""
     try:
         run(job)
     except (OSError, ValueError) as error:
@@ -189,6 +189,6 @@ def _start_worker() -> None:
 
 
 def _exit_with_parent() -> None:
-    """Exits this process when its parent was killed, which pools do not notice."""
+    """Exits when the parent process is killed, which process pools do not detect."""
     multiprocessing.parent_process().join()
     os._exit(1)

@@ -60,7 +60,7 @@ class TextConfig(cli.Options):
         if separator not in SEPARATORS and re.fullmatch("[a-z_]+", separator):
             raise ValueError(
                 f"--document_separator must be one of {', '.join(SEPARATORS)}, or a "
-                f"line that is no lower-case word. Received: {separator!r}"
+                f"line that is not a lower-case word. Received: {separator!r}"
             )
 
 
@@ -135,10 +135,9 @@ def is_wrapped(lines: Sequence[str]) -> bool:
     """Returns whether lines are wrapped at a fixed width, as in books.
 
     Most line breaks must be inside sentences, and the text must have ends of sentences.
-    Further evidence is that most lines are full: the first word of the next line would
-    not fit. (92% or more of the lines of wrapped novels are full, but 25 to 53% of
-    those of other texts.) Or most lines continue in lower case, in a text with capital
-    letters. Indented lines begin a paragraph.
+    In addition, most lines must be full: the first word of the next line would not fit.
+    92% or more of the lines of wrapped novels are full, but 25 to 53% of those of other
+    texts. Or most lines must continue in lower case. Indented lines begin a paragraph.
     """
     blocks = [
         list(block)
@@ -174,7 +173,7 @@ def indentation(line: str) -> int:
 
 
 def frequent_lines(path: str, layout: Layout) -> list[str]:
-    """Returns what many lines of a file have in common, for example headings."""
+    """Returns notes about beginnings and lines that are frequent, such as headings."""
     text = re.sub(r"\d+", "0", _sample(path))
     lines = [" ".join(line.split()) for line in text.split("\n")]
     ignored = ("", layout.separator.strip(), "</doc>", "<|endoftext|>")

@@ -28,9 +28,10 @@ from bert_tf.text import Vocabulary, guess_lowercase
 
 _PART_BYTES = 1 << 23  # Text per job.
 _OTHER_RANGES = 32  # For random segments if one document fills a part.
-# To hold out documents, so many are read, or until so many of them are held out.
+# Of more documents, or if more of them are held out on average, the share is exact
+# enough: the rest of the text is not scanned.
 _MANY_DOCUMENTS, _MANY_HELD_OUT = 2000, 20
-_FEW_DOCUMENTS = 10  # If there are fewer, maybe none is held out.
+_FEW_DOCUMENTS = 10  # Of fewer documents, none may be held out.
 _Layouts = dict[str, Layout]  # By path.
 # Scripts of South and Southeast Asia, and kana: their vowel signs count as accents.
 _MARKED = re.compile("[\u0900-\u109f\u1780-\u17ff\u3040-\u30ff]")
@@ -92,7 +93,7 @@ def _prepare(
 
 
 def _check_casing(options: CorpusConfig, vocabulary: Vocabulary) -> None:
-    """Prints how the text is normalized and why, and whether that loses letters.
+    """Prints how the text is normalized and why. Warns if vowel signs are stripped.
 
     Raises:
         ValueError: Lowercasing would lose tokens of the vocabulary.
@@ -177,9 +178,9 @@ def _scan(
     """Reads documents to decide which to hold out.
 
     A document is held out if its `content_share` is at most `share`. So copies are held
-    out together, and more text changes nothing. Of few documents, these may be far from
-    the share: then the limit moves until the difference is at most a half, and one of
-    ten documents is held out.
+    out together, and more text changes nothing. With few documents, the result may be
+    far from the share: then the limit moves until it differs by at most a half, and at
+    least one of ten documents is held out.
 
     Returns:
         The ranges without those that have no documents, as far as they were read; and
@@ -215,9 +216,7 @@ def _scan(
     held_out = min(held_out, max(1, int(1.5 * expected)), len(shares) - 2)
     if not share or held_out <= 0:
         return found, -1
-    limits = sorted(shares)
-    is_kept = limits[held_out - 1] <= share < limits[held_out]
-    return found, share if is_kept else limits[held_out - 1]
+    return found, sorted(shares)[held_out - 1]
 
 
 def _manifest(
