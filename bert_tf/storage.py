@@ -447,10 +447,11 @@ def exclusive(directory: str | os.PathLike) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def in_turn(directory: pathlib.Path) -> Iterator[None]:
-    """Waits for other processes in this block, and removes what a killed one left.
+def wait_for_lock(directory: pathlib.Path) -> Iterator[None]:
+    """Locks a local directory, and removes the directories that a killed process left.
 
-    Unlike `exclusive`, it adds no file to the directory, which servers read.
+    Unlike `exclusive`, it waits for other processes, and adds no file to the directory,
+    which servers read.
     """
     descriptor = os.open(directory, os.O_RDONLY)
     try:

@@ -50,7 +50,7 @@ _GOOGLE = {
     for ours, theirs in families()["bert"].layers("pretrainer").items()
 }
 _MASKED_LM = {ours: _GOOGLE[ours] for ours in ("mlm/dense", "mlm/layer_norm")}
-del _GOOGLE["nsp"]  # Its parts have names of their own, as other output layers.
+del _GOOGLE["nsp"]  # As in other output layers, its weights have irregular names.
 
 
 # Prefixes of the output layers of run_squad.py, run_classifier.py and BioBERT's

@@ -1,9 +1,9 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a folder to publish says about its model: README.md, and options without paths.
+"""Writes model cards (README.md) and removes local paths from options, to publish them.
 
-The first lines of README.md are the metadata that the Hugging Face Hub reads. The field
-`license` is left to the user.
+A card begins with the metadata that the Hugging Face Hub reads. The user adds the field
+`license`.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ _TASKS = {
     "tagging": "token-classification",
 }
 
-# Options that are paths, or several, separated by commas. Others are if they look so.
+# Names of options that are paths, or several of them, separated by commas.
 _PATHS = r"export|init_from|input|output|records|teacher|vocabulary|\w+_(dir|file)"
+# Values of other options that look like paths.
 _LOOKS_LOCAL = r"(\w+:[/\\]|[/\\~]|\.\.?[/\\]).+|.*\.json"
 # The folder of a path, but not of a handle such as hf://owner/name.
 _FOLDERS = r"(?<![^,])(?!(?:hf|kaggle|modelscope)://)[^,]*[/\\](?=[^,])"
 
 
 def without_folders(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns options of a command with the names of files instead of their paths."""
+    """Returns options of a command with file names instead of paths."""
     paths = {
         key: re.sub(_FOLDERS, "", value.rstrip("/"))
         for key, value in options.items()

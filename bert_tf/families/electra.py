@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ELECTRA (arXiv 2003.10555): a generator, and a discriminator that is fine-tuned.
 
-Small ones have embeddings with fewer units, and a dense layer after them. Classifiers
-have a pooler.
+In small models, a dense layer projects smaller embeddings to the hidden size. Only
+classifiers have a pooler.
 """
 
 import dataclasses

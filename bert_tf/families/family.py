@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What distinguishes families of models with BERT's tokenizer and encoder layers.
+"""Defines how a family of models with BERT's encoder layers differs from BERT.
 
 Each other module of this package is a family: `FAMILY` in `bert.py` is BERT. Readers,
 writers, encoder and heads follow it, so a new family is a new module. Our names of
@@ -30,13 +30,13 @@ class Family:
         encoder: Our names of the encoder's layers -> theirs without prefix. `{i}` is
             the number of an encoder layer.
         heads: Kinds of heads -> our names of their layers -> theirs.
-        classes: Kinds of heads -> the last parts of their class names, first that of
-            the class with all layers.
-        output_bias: Names of the bias of masked LM; all after the first are copies.
-        output_matrix: The name of a copy of the token embedding in masked LM.
+        classes: Kinds of heads -> the suffixes of their class names, first that of the
+            class with all layers.
+        output_bias: Names of the bias of the masked LM. All after the first are copies.
+        output_matrix: The name of the masked LM's copy of the token embedding.
         pooler_activation: The activation of the pooler, a name in `keras.activations`.
-        masked_lm_activation: That of masked LM, a name as in `BertConfig`; by default
-            that of the encoder layers.
+        masked_lm_activation: The activation of the masked LM, a name as in
+            `BertConfig`; by default that of the encoder layers.
     """
 
     name: str

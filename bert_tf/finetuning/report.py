@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The report of a fine-tuning: scores, curves, a confusion matrix, errors."""
+"""Writes the report of a fine-tuning: scores, curves, confusion matrix, errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def finetuning_report(
     rows, pairs = _predictions(folder / f"predictions_{split}")
     epochs = [{"epoch": n, **row} for n, row in enumerate(trained["epochs"], start=1)]
 
-    def size(row: Mapping[str, str]) -> float:
+    def error_size(row: Mapping[str, str]) -> float:
         if is_score:
             return abs(float(row["gold"]) - float(row["prediction"]))
         return float(row.get("confidence", 0)) * (row["gold"] != row["prediction"])
@@ -64,7 +64,7 @@ def finetuning_report(
             )
 
     few = is_score or len({name for pair in pairs for name in pair}) <= _CLASSES
-    errors = sorted(filter(size, rows), key=size, reverse=True)[:_ERRORS]
+    errors = sorted(filter(error_size, rows), key=error_size, reverse=True)[:_ERRORS]
     scores = [
         (name, metric, f"{score:.4f}")
         for name in task.evaluation_splits

@@ -29,8 +29,8 @@ _GRACE_SECONDS = 7
 
 _GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
-# Messages that are no protocol buffers, and methods that the server does not have, such
-# as Classify, are the client's mistake.
+# gRPC would log invalid messages and unknown methods, such as Classify, as errors, but
+# they are the client's mistake.
 logging.getLogger("grpc").setLevel(logging.CRITICAL)
 
 
@@ -111,7 +111,7 @@ class DevServer:
 
 
 def _rpc(method: Callable[..., message.Message]) -> Callable[..., message.Message]:
-    """Wraps a function of a `Servable`, a request, and the seconds left to answer."""
+    """Wraps `method(servable, request, seconds_left)` as a method of `_Services`."""
 
     def answer(self, request, context):
         spec = request.model_spec

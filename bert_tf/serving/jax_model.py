@@ -1,9 +1,9 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Models on the JAX backend of Keras, for signatures whose other ops are TensorFlow's.
+"""Runs models of the JAX backend of Keras in signatures.
 
-The signatures run eagerly: TensorFlow tokenizes and reads the answers from logits, and
-XLA compiles the model, for each of a few shapes.
+The signatures run eagerly: TensorFlow tokenizes the texts and computes the answers from
+logits. Between them, XLA compiles the model for each of a few shapes.
 """
 
 from __future__ import annotations

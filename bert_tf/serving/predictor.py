@@ -21,8 +21,8 @@ from bert_tf.serving.jax_model import JaxModel
 from bert_tf.serving.ragged_encoder import optimize_for_inference
 from bert_tf.text import Tokenizer
 
-# Texts that a `Predictor` answers before it builds graphs, which takes a few seconds.
-# Then a text takes a fraction of its time.
+# Texts that a `Predictor` answers before it builds graphs. That takes a few seconds;
+# later answers then take a fraction of the time.
 _EAGER_ROWS = 64
 
 
@@ -122,8 +122,8 @@ class Predictor:
         checkpoint: Where the model comes from.
         signatures: The functions that an export would have, by name; see
             `bert_tf.heads`.
-        optimized: Returns signatures that answer faster. `predict` calls it once the
-            work pays for it. Until then `signatures` run eagerly.
+        optimized: Returns faster signatures. `predict` calls it when there is enough
+            work. Until then `signatures` run eagerly.
 
     Attributes:
         checkpoint, signatures: The arguments, or later the optimized signatures.

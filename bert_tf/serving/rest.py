@@ -11,9 +11,7 @@ Paths, where `/versions/V` may follow NAME::
     GET /v1/models/NAME/metadata    signatures
 
 "instances" has a value or object per example, "inputs" a list per input. Bytes that are
-not UTF-8 are `{"b64": "..."}`. Errors are `{"error": "..."}`.
-
-h11 parses HTTP.
+not UTF-8 are `{"b64": "..."}`. Errors are `{"error": "..."}`. h11 parses HTTP.
 """
 
 from __future__ import annotations
@@ -42,17 +40,17 @@ from bert_tf.serving.servable import Servable, check_names, find, invalid, not_f
 
 MAX_REQUEST_BYTES = 64 << 20
 
-# Request line and headers.
+# Limit of the request line and the headers.
 _MAX_HEAD_BYTES = 64 << 10
 
-# Of an answer. A million values take about a second to encode.
+# Limit of values in an answer. A million take about a second to encode.
 _MAX_VALUES = 1 << 20
 
-# Of the process. Each connection has one; those above the limit are closed.
+# Limit of threads in the process. Each connection has one; further ones are closed.
 _MAX_THREADS = 512
 
-# To read and answer a request: TensorFlow Serving's --rest_api_timeout_in_ms. As long
-# again to send the answer.
+# Limit to read and answer a request, the default of TensorFlow Serving's
+# --rest_api_timeout_in_ms, and another one to send the answer.
 _TIMEOUT_SECONDS = 30
 
 _JSON = "application/json"
@@ -117,7 +115,7 @@ class _Connection(socketserver.BaseRequestHandler):
             h11.SERVER, max_incomplete_event_size=_MAX_HEAD_BYTES
         )
         self._is_head = False
-        with contextlib.suppress(OSError):  # The client has gone, or does not read.
+        with contextlib.suppress(OSError):  # The client disconnected or does not read.
             self._send(*self._respond())
 
     def _respond(self) -> tuple[int, str, bytes]:
@@ -273,8 +271,7 @@ def _to_array(name: str, value: Any, info: meta_graph_pb2.TensorInfo) -> np.ndar
         if not set(map(type, array.flat)) <= types:
             raise TypeError("JSON has another type.")
         if dtype == tf.string:
-            encode = lambda x: x if isinstance(x, bytes) else x.encode()  # noqa: E731
-            array = np.vectorize(encode, otypes=[object])(array)
+            array = np.vectorize(tf.compat.as_bytes, otypes=[object])(array)
         return array.astype(dtype.as_numpy_dtype)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise invalid(

@@ -95,7 +95,7 @@ def export_saved_model(
     local = storage.local_copy(folder, skip=("*",))
     local.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(storage.in_turn(local))
+        stack.enter_context(storage.wait_for_lock(local))
         name = _new_version(os.fspath(folder), version)
         path = stack.enter_context(storage.atomic_path(local / name))
         path.mkdir()
@@ -116,7 +116,7 @@ def export_saved_model(
 def _from_keras(
     model: keras.Model, directory: Checkpoint | None
 ) -> tuple[dict[str, Signature], Checkpoint]:
-    """Returns the signature of a model, and `directory` or what its layers say."""
+    """Returns the signature of a model, and `directory` or one made from its layers."""
     layers = [*model._flatten_layers()]
     tokenizers = [layer for layer in layers if isinstance(layer, Tokenizer)]
     encoders = [layer for layer in layers if isinstance(layer, BertBackbone)]
@@ -329,7 +329,7 @@ def _write_warmup(
 
 @contextlib.contextmanager
 def _unoptimized() -> Iterator[None]:
-    """New graphs are not optimized, which takes longer than a few requests."""
+    """Disables graph optimization, which takes longer than a few requests."""
     options = tf.config.optimizer.get_experimental_options()
     disabled = options.get("disable_meta_optimizer", False)
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

@@ -24,8 +24,8 @@ from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 from bert_tf import storage
 from bert_tf.serving import tensors
 
-# Threads that run ops, for all models. Requests of one short text have threads of their
-# own, because they would wait until a large request ends. Each thread keeps memory for
+# Threads that run ops, for all models. Requests of one short text have separate
+# threads, so that they do not wait for large requests. Each thread keeps memory for
 # each shape that it has seen, so many threads would need gigabytes.
 _CORES = min(os.cpu_count(), 4)
 _POOLS = [
@@ -33,7 +33,7 @@ _POOLS = [
     {"num_threads": _CORES, "global_name": "bert_tf_others"},
 ]
 
-# Most bytes of text, or token ids, of a short request.
+# Limit of the bytes of text, or of token ids, in a short request.
 _SHORT = 4096
 
 _DEFAULT = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
@@ -64,7 +64,7 @@ def _is_short(array: np.ndarray) -> bool:
 
 @contextlib.contextmanager
 def _without_wildcards(path: str) -> Iterator[str]:
-    """Yields a link if TensorFlow would not find files below `path`, as in model[1]."""
+    """Yields `path`, or a link to it if TensorFlow would read it as a glob pattern."""
     if storage.is_remote(path) or not re.search(r"[][*?\\]", path):
         yield path
         return
@@ -115,7 +115,7 @@ class Servable:
     def predict(
         self, request: predict_pb2.PredictRequest, seconds: float = 1e6
     ) -> predict_pb2.PredictResponse:
-        """As `run`, with messages. Each tensor must have all of its values."""
+        """Like `run`, with messages. Each tensor must have all of its values."""
         inputs = {}
         for name, proto in request.inputs.items():
             try:

@@ -5,8 +5,8 @@
 Input: UTF-8 strings [B]. Output: `token_ids`, `segment_ids`, `padding_mask` [B, S]
 int32 of rows [CLS] a [SEP] or [CLS] a [SEP] b [SEP].
 
-`TokenizerRules` says whose tokenizer the results equal: that of google-research/bert or
-that of a Hugging Face folder.
+`TokenizerRules` selects whose results it reproduces: those of google-research/bert or
+of a Hugging Face folder.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Tokenizer(keras.layers.Layer):
 
     # --- Layer -------------------------------------------------------------------
 
-    # `Sequential` takes the dtype of its inputs from it.
+    # `Sequential` reads the dtype of its inputs from `compute_dtype`.
     compute_dtype = variable_dtype = "string"
 
     def __call__(self, text: Any, text_b: Any = None, **kwargs: Any) -> dict[str, Any]:
@@ -219,7 +219,7 @@ class Tokenizer(keras.layers.Layer):
 
         Raises:
             ValueError: `max_sequence_length` is too small for the special tokens, a
-                text is no strings [B], or `text_a` and `text_b` differ in size.
+                text is not strings [B], or `text_a` and `text_b` differ in size.
             tf.errors.InvalidArgumentError: In a graph, they differ in size.
         """
         texts = _strings(*(text for text in (text_a, text_b) if text is not None))
@@ -341,7 +341,7 @@ def _strings(*texts: Any) -> list[Any]:
     """Returns one text, or two of a pair, as tensors [B] or []; keeps symbolic ones.
 
     Raises:
-        ValueError: They are no strings or have other shapes. The message has the name.
+        ValueError: A text is not strings, or has another shape. The message names it.
     """
     shapes, tensors = [], []
     for name, x in zip(("text_a", "text_b") if len(texts) > 1 else ("text",), texts):

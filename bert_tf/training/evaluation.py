@@ -21,7 +21,7 @@ from bert_tf.checkpoints import Checkpoint
 from bert_tf.data import Masker
 
 _DOCUMENTS_AT_ONCE = 256
-_ROWS_AT_ONCE = 32  # Masks depend on it.
+_ROWS_AT_ONCE = 32  # The masks depend on it.
 _IGNORED = -100  # The label that transformers ignores.
 
 
@@ -60,11 +60,9 @@ def masked_rows(
                 if len(row) > 2:
                     yield row
 
-    iterator = rows()
-    for step in itertools.count():
-        if not (batch := list(itertools.islice(iterator, _ROWS_AT_ONCE))):
-            return
-        pad_id = checkpoint.vocabulary.pad_id
+    iterator, pad_id = rows(), checkpoint.vocabulary.pad_id
+    batches = iter(lambda: list(itertools.islice(iterator, _ROWS_AT_ONCE)), [])
+    for step, batch in enumerate(batches):
         token_ids = tf.ragged.constant(batch, tf.int32).to_tensor(pad_id)
         lengths = tf.constant(list(map(len, batch)))
         unused = tf.zeros([len(batch), 1], tf.int32)
@@ -88,12 +86,15 @@ def masked_rows(
 def masked_lm_metrics(
     checkpoint: Checkpoint, batches: Iterable[dict[str, np.ndarray]]
 ) -> dict[str, float]:
-    """Returns `loss`, the mean over all predictions; `accuracy`; `perplexity`, the
-    exponential of the loss; and the numbers of `predictions` and `rows`.
+    """Computes the metrics of masked language modeling.
 
     Args:
         checkpoint: A checkpoint with a masked-LM head.
         batches: See `masked_rows`.
+
+    Returns:
+        `loss`, the mean over all predictions; `accuracy`; `perplexity`, the exponential
+        of the loss; and the numbers of `predictions` and `rows`.
 
     Raises:
         ValueError: The checkpoint has no masked-LM head, or there is no prediction.
@@ -111,7 +112,7 @@ def masked_lm_metrics(
         token_ids, labels = batch["token_ids"], batch["labels"]
         is_masked = labels != _IGNORED
         counts = is_masked.sum(axis=1)
-        # The positions of the masks are first, others fill up.
+        # Masked positions first, padded with others to the largest number of masks.
         positions = np.argsort(~is_masked, axis=1, kind="stable")[:, : counts.max()]
         wanted = np.take_along_axis(labels, positions, axis=1)
         outputs = model.predict_on_batch(

@@ -1,8 +1,8 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Reports of trainings: report.md, a page with results, and report.svg, its pictures.
+"""Writes reports of trainings: report.md, a page of results, and report.svg, its plots.
 
-The texts are in templates, `*_report.txt`, beside the modules that fill them in.
+The texts are in templates, `*_report.txt`, next to the modules that fill them in.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ figure = lazy_import("matplotlib.figure")
 
 _EXAMPLES = 8
 _CONTEXT = 8  # Tokens on each side of the mask of an example.
-_REFERENCES = (2.0e6, 32.4e6, 79.1e6, 139.9e6)  # Tokens, as in the template.
+_REFERENCES = (2.0e6, 32.4e6, 79.1e6, 139.9e6)  # Tokens in the rows of the template.
 
 
 def write_report(
@@ -60,7 +60,7 @@ def table_rows(rows: Iterable[Iterable[Any]]) -> str:
 
 
 def command(module: str, options: cli.Options) -> str:
-    """Returns the command line that gives `options`."""
+    """Returns the command line with the flags that differ from their defaults."""
     line = ["python", "-m", module]
     for field in dataclasses.fields(options):
         if (value := getattr(options, field.name)) != field.default:
@@ -71,7 +71,7 @@ def command(module: str, options: cli.Options) -> str:
 
 
 def plot(axes: Any, rows: Sequence[Mapping], x: str, y: Mapping[str, str]) -> None:
-    """Draws columns of `rows`, `y` with their labels, against the column `x`."""
+    """Plots the columns `y` of `rows`, given with their labels, against column `x`."""
     for name, label in y.items():
         values = [row[name] for row in rows]
         axes.plot([row[x] for row in rows], values, marker=".", label=label)

@@ -1,10 +1,9 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The devices of a training: one, those of one or several machines, TPUs.
+"""Selects the devices of a training: one, those of one or several machines, TPUs.
 
-`strategy("mirrored")` returns `Devices`. Build model and optimizer in their scope. The
-rest of the package does not know whether TensorFlow or JAX runs the steps. Missing
-hardware or settings raise a ValueError that names them.
+`strategy("mirrored")` returns `Devices`. Build model and optimizer in their scope. They
+hide from the rest of the package whether TensorFlow or JAX runs the steps.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from bert_tf.training.steps import JaxSteps, TensorFlowSteps
 jax = lazy_import("jax")
 multihost_utils = lazy_import("jax.experimental.multihost_utils")
 
-# Seconds: to wait for the other processes, and until JAX regards a silent one as lost.
+# Seconds to wait for the other processes, and until JAX regards a silent one as lost.
 _START_TIMEOUT, _HEARTBEAT_TIMEOUT = 3600, 30
 
 
@@ -54,10 +53,10 @@ class Devices(Protocol):
     scope: Callable[[], contextlib.AbstractContextManager]
 
     def steps(self, model: keras.Model, micro_batch_size: int) -> Any:
-        """Returns what trains and evaluates a compiled model: `TensorFlowSteps`."""
+        """Returns `TensorFlowSteps` or `JaxSteps`, which train a compiled model."""
 
     def any(self, value: bool) -> bool:
-        """Returns whether the value is true in a process; all call this together."""
+        """Returns whether the value is true in any process. All must call this."""
 
 
 class TensorFlowDevices(Devices):
@@ -75,7 +74,7 @@ class TensorFlowDevices(Devices):
         return TensorFlowSteps(model, micro_batch_size, self.strategy)
 
     def any(self, value):
-        # One trace, as in the other processes.
+        # A tensor, because Python values would be traced separately.
         return bool(self._sum(tf.constant(float(value))) > 0)
 
     @tf.function
@@ -144,9 +143,9 @@ _TF_CONFIG = (
 
 
 def _read_tf_config() -> tuple[list[str], int]:
-    """Returns the addresses in TF_CONFIG, the chief's first, and the index of our own.
+    """Returns the addresses in TF_CONFIG, chief first, and the index of this process.
 
-    There are none without a cluster.
+    Without a cluster, the list is empty.
 
     Raises:
         ValueError: TF_CONFIG is malformed, or its task is not in its cluster.
@@ -158,10 +157,8 @@ def _read_tf_config() -> tuple[list[str], int]:
             return [], 0
         chief, workers = (config["cluster"].get(k, []) for k in ("chief", "worker"))
         kind, index = config["task"]["type"], int(config["task"]["index"])
-        addresses, others = (
-            [*chief, *workers],
-            {*config["cluster"]} - {"chief", "worker"},
-        )
+        addresses = [*chief, *workers]
+        others = {*config["cluster"]} - {"chief", "worker"}
         if others or len(chief) > 1 or not all(":" in x for x in addresses):
             raise ValueError("a cluster has workers and at most one chief, with ports")
         _ = {"chief": chief, "worker": workers}[kind][index]
@@ -190,18 +187,21 @@ def _jax(name: str) -> JaxDevices:
 
 
 def _join_jax_processes(name: str) -> None:
-    """Connects this process to those that train with it, before JAX finds devices.
+    """Joins the other processes of the training, before JAX finds devices.
 
     Raises:
-        ValueError: Nothing names the processes, or they cannot be reached.
+        ValueError: No setting names the processes, or they cannot be reached.
     """
     if jax.distributed.is_initialized():
         return
     arguments, (addresses, index) = {}, _read_tf_config()
     if addresses:
-        arguments = {"coordinator_address": addresses[0], "process_id": index}
-        arguments["num_processes"] = len(addresses)
-        arguments["cluster_detection_method"] = "deactivate"
+        arguments = {
+            "coordinator_address": addresses[0],
+            "process_id": index,
+            "num_processes": len(addresses),
+            "cluster_detection_method": "deactivate",
+        }
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # SIGTERM is ours.
     try:
@@ -282,9 +282,9 @@ def device_errors(*, has_peers: bool = False) -> Iterator[None]:
 
 
 def _exit_at_once() -> None:
-    """Ends the process before JAX waits for others, which a lost one would never end.
+    """Exits before JAX waits for the other processes, of which one may be lost.
 
-    The others then notice that this process is gone.
+    The others then detect that this process is gone.
     """
     sys.stdout.flush()
     os._exit(1)
