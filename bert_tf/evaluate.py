@@ -26,18 +26,12 @@ from bert_tf import checkpoints, cli, data, training
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluateConfig(cli.Options):
+class EvaluateConfig(data.TextFilesConfig):
     """Options of `python -m bert_tf.evaluate`."""
 
     model_dir: str = cli.option(
         help="Model directory, checkpoint of another project, or a handle (hf://...)."
     )
-    input: str = cli.option(
-        help="Text files, JSON lines, .csv or .tsv: comma-separated globs."
-    )
-    document_separator: str = cli.option("auto", help="As in bert_tf.corpus.")
-    wrapped_lines: str = cli.option("auto", help="As in bert_tf.corpus.")
-    text_column: str = cli.option("text", help="As in bert_tf.corpus.")
     max_sequence_length: int = cli.option(
         0, help="Tokens per row; 0: as many as the checkpoint has.", minimum=0
     )
@@ -48,26 +42,26 @@ class EvaluateConfig(cli.Options):
         False, help="Mask all tokens of a word together."
     )
     max_rows: int = cli.option(
-        0, help="Rows to evaluate, about, from the beginning; 0: all.", minimum=0
+        0,
+        help="Evaluate about this many rows, the first ones; 0: all.",
+        minimum=0,
+        common=True,
     )
     seed: int = cli.option(0, help="Seed of the masks.", minimum=0)
-    output: str = cli.option("", help="File for the masked rows: .jsonl.")
+    output: str = cli.option("", help="File for the masked rows: .jsonl.", common=True)
     head: str = cli.option("", help=cli.HEAD_HELP)
 
 
 def main(options: EvaluateConfig) -> dict[str, float]:
     """Prints and returns the metrics, see `training.masked_lm_metrics`."""
     checkpoint = checkpoints.open_checkpoint(options.model_dir, head=options.head)
-    names = ("document_separator", "wrapped_lines", "text_column")
-    reading = {name: getattr(options, name) for name in names}
-    layouts = data.list_texts(
-        options.input, data.TextConfig(input=options.input, **reading)
-    )
+    layouts = data.list_texts(options.input, options)
     print(data.preview(layouts))
+    reading = options.document_separator, options.wrapped_lines, options.text_column
     documents = (
         " ".join(document)
         for path in layouts
-        for document in data.read_documents(path, *reading.values())
+        for document in data.read_documents(path, *reading)
     )
     names = ("max_sequence_length", "seed", "mask_selection_rate", "whole_word_masking")
     arguments = {name: getattr(options, name) for name in names}

@@ -11,6 +11,7 @@ from bert_tf.data.input_pipeline import read_token_ids as read_token_ids
 from bert_tf.data.input_pipeline import records_content as records_content
 from bert_tf.data.jobs import JobOptions as JobOptions
 from bert_tf.data.layout import TextConfig as TextConfig
+from bert_tf.data.layout import TextFilesConfig as TextFilesConfig
 from bert_tf.data.preparation import prepare_corpus as prepare_corpus
 from bert_tf.data.records import CorpusConfig as CorpusConfig
 from bert_tf.data.tables import MISSING_VALUES as MISSING_VALUES

@@ -33,7 +33,7 @@ from bert_tf import storage
 from bert_tf.data.layout import (
     SENTENCE_END,
     Layout,
-    TextConfig,
+    TextFilesConfig,
     detect_layout,
     frequent_lines,
     indentation,
@@ -164,7 +164,7 @@ def read_documents(
     Raises:
         ValueError: The file is not UTF-8, is markup, or a record has no text.
     """
-    options = TextConfig(
+    options = TextFilesConfig(
         input=path,
         document_separator=separator,
         wrapped_lines=wrapped_lines,
@@ -227,7 +227,7 @@ _CJK_BREAK = re.compile(r"(?<=[\u2e80-\u9fff\uff00-\uff60])\n(?=[\u2e80-\u9fff])
 
 
 def list_texts(
-    patterns: str, options: TextConfig, exclude: Iterable[str] = ()
+    patterns: str, options: TextFilesConfig, exclude: Iterable[str] = ()
 ) -> dict[str, Layout]:
     """Returns the layouts of the files that comma-separated globs match.
 

@@ -26,15 +26,12 @@ _SAMPLE_BYTES = 1 << 17  # Read from the start of each file.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextConfig(cli.Options):
-    """Options of the commands that read text."""
+class TextFilesConfig(cli.Options):
+    """Options of the commands that read text files."""
 
     input: str = cli.option(
         help="Text files, JSON lines, .csv or .tsv: comma-separated globs. UTF-8, also "
         "compressed."
-    )
-    lowercase: bool = cli.option(
-        True, help="Lowercase and strip accents (an uncased vocabulary).", common=True
     )
     document_separator: str = cli.option(
         "auto",
@@ -62,6 +59,15 @@ class TextConfig(cli.Options):
                 f"--document_separator must be one of {', '.join(SEPARATORS)}, or a "
                 f"line that is not a lower-case word. Received: {separator!r}"
             )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextConfig(TextFilesConfig):
+    """Options of the commands that read and normalize text files."""
+
+    lowercase: bool = cli.option(
+        True, help="Lowercase and strip accents (an uncased vocabulary).", common=True
+    )
 
 
 class Layout(NamedTuple):
@@ -97,7 +103,7 @@ class Layout(NamedTuple):
         return f"{rules.get(self.separator, rule)}, {joined}"
 
 
-def detect_layout(path: str, options: TextConfig) -> Layout | None:
+def detect_layout(path: str, options: TextFilesConfig) -> Layout | None:
     """Returns the layout of a text file; None if it is a WordPiece vocabulary.
 
     Raises:
