@@ -250,7 +250,10 @@ def train(
     def evaluate() -> dict[str, float]:
         outputs = batching.predict(model, dev, *limits, callbacks=[callback])
         if deviation := task.head.get("deviation"):  # Of standardized scores.
-            outputs = [np.float64(x) * deviation + task.head["mean"] for x in outputs]
+            outputs = [
+                np.asarray(x, np.float64) * deviation + task.head["mean"]
+                for x in outputs
+            ]
         scores = task.evaluate(dev, outputs).metrics
         return {f"{dev.name}_{name}": float(score) for name, score in scores.items()}
 
