@@ -13,7 +13,7 @@ import sys
 def _exit_quietly(number, frame):
     """Handles Ctrl-C: the command ends with one line and status 130, no traceback."""
 
-    def report(*error):  # Of `KeyboardInterrupt`, or of an import that it broke.
+    def report(*error):  # `KeyboardInterrupt`, or the error of an import that it broke.
         print("\nInterrupted.", file=sys.stderr)
         sys.exit(130)
 
@@ -21,7 +21,7 @@ def _exit_quietly(number, frame):
     raise KeyboardInterrupt
 
 
-# Of `python -m bert_tf.command`, before the imports that take time.
+# Only in `python -m bert_tf.command`, and before the slow imports.
 if sys.orig_argv[1:2] == ["-m"] and sys.orig_argv[2].startswith(("bert_tf.", "tasks.")):
     signal.signal(signal.SIGINT, _exit_quietly)
 
@@ -59,9 +59,9 @@ _REGISTERING = tuple(
 
 
 class _Registry(dict):
-    """Keras' registered classes by name; imports ours when it looks for one.
+    """Keras' registered classes by name. Imports our classes when Keras looks for one.
 
-    They are not imported with Keras, because some of them may just be importing it.
+    They are not imported together with Keras: some of them may be importing it already.
     """
 
     def __contains__(self, name):

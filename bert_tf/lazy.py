@@ -46,7 +46,7 @@ def lazy_import(name: str) -> Any:
 
 
 def import_messages(name: str) -> types.ModuleType:
-    """Imports generated classes of messages from `tensorflow`, but not TensorFlow."""
+    """Imports a module of generated messages, without importing TensorFlow itself."""
     if "tensorflow" in sys.modules:
         return importlib.import_module(name)
     spec = importlib.machinery.PathFinder.find_spec("tensorflow")

@@ -44,8 +44,8 @@ from bert_tf.lazy import lazy_import
 scipy = lazy_import("scipy")
 tf = lazy_import("tensorflow")
 
-# How labels name choices: the names of C choices, given those of their columns or of
-# the row.
+# By value of --choice_labels: a function of the names in the data and the number C of
+# choices that returns the names of the choices in labels.
 _NAMES: Mapping[str, Callable[[Sequence[str], int], Sequence[str]]] = {
     "name": lambda names, count: names,
     "from_0": lambda names, count: [str(i) for i in range(count)],
@@ -189,7 +189,7 @@ def _example(
 def _names(
     example: finetuning.Example, kind: str, nested: Sequence[str]
 ) -> Sequence[str]:
-    """Returns the names of the choices; those of its own list, if a row has one."""
+    """Returns the names of the choices; those in the row's own list, if it has one."""
     names, count = example.choices, len(example.inputs[1])
     kind = "name" if nested and names else kind
     return _NAMES["from_0" if kind == "auto" else kind](names, count)

@@ -3,7 +3,7 @@
 """Splits text files into documents and sentences.
 
 Text is UTF-8, optionally compressed, local or remote (see `storage.read_lines`). A
-`Layout` says what separates its documents:
+`Layout` describes what separates its documents:
 
 * `json`, `table`: in JSON lines, which begin with "{", and rows of `.csv` and `.tsv`
   files, the text under one key or column is a document.

@@ -6,7 +6,7 @@ A job writes its result, a JSON value, to a file. Jobs with such a file are not 
 again, so the same command resumes after an interruption. A cluster gives the same
 results with Apache Beam, by any of its runners::
 
-    pip install '.[beam]'  # In an environment of its own.
+    pip install '.[beam]'  # In a separate environment.
     python -m bert_tf.corpus ... --runner=FlinkRunner --beam_options=--flink_master=...
     python -m bert_tf.vocab ... --runner=DaskRunner \\
         --beam_options=--dask_client_address=host:8786
@@ -120,7 +120,7 @@ def _run_with_beam(
     except ModuleNotFoundError as error:
         raise ValueError(
             f"--runner={name} requires Apache Beam: "
-            "pip install '.[beam]' (in an environment of its own)."
+            "pip install '.[beam]' (in a separate environment)."
         ) from error
     flags = shlex.split(options.beam_options)
     if name.lower() in ("dask", "daskrunner"):  # Beam knows it by its class only.

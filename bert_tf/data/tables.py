@@ -141,13 +141,15 @@ class Table:
         optional: Collection[str] = (),
         skip_malformed: bool = False,
     ) -> Iterator[tuple[int, list[Any]]]:
-        """Yields `(line, values)`, with the values of `columns` in that order, once.
+        """Yields `(line, values)`, with the values of `columns` in that order.
+
+        Call it once: it consumes the file.
 
         Args:
             columns: A subset of `self.columns`.
             nested: Columns of a JSONL file whose values may also be null, lists or
                 objects. All other values are returned as strings.
-            optional: Columns that objects of a JSONL file may lack: null.
+            optional: Columns that objects of a JSONL file may lack, which gives None.
             skip_malformed: Skip malformed rows and log how many, instead of raising.
 
         Raises:

@@ -45,14 +45,14 @@ from bert_tf.data import Table, table_suffix
 _DOCUMENT = "-DOCSTART-"
 _SPACES = re.compile(" +")
 _COMMENT = re.compile(r"#\s")
-_NO_CELL = re.compile(r"[\t\r\n]")
+_SEPARATORS = re.compile(r"[\t\r\n]")
 _TAG = re.compile(r"O|[BIESLUMW](-\S+)?")
 # By prefixes of BIOES, BILOU and BMES: a word inside, at the end, or alone.
 _IOB = {"M": "I", "E": "I", "L": "I", "S": "B", "U": "B", "W": "B"}
 _LAST = "ELSUW"
 
-# Line number and columns of each word. No columns: a blank line. A string: the line of
-# a new document, or "" for a sentence without words.
+# Line number and content of each line: the columns of a word, [] for a blank line, the
+# text of a -DOCSTART- line, or "" for a sentence without words.
 _Rows: TypeAlias = list[tuple[int, list[str] | str]]
 
 
@@ -216,7 +216,7 @@ class ColumnFile:
                     row = [*row[:-1], next(gold, row[-1]), next(tags)]
                 elif row:
                     row = [*row.split(self.separator), "O"]
-                cells = (_NO_CELL.sub(" ", cell) for cell in row)
+                cells = (_SEPARATORS.sub(" ", cell) for cell in row)
                 file.write(f"{self.separator.join(cells)}\n".encode())
 
 

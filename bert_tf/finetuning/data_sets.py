@@ -29,18 +29,19 @@ scipy = lazy_import("scipy")
 # Labels of rows without a gold label: missing values, "-" in SNLI, -1 in Hugging Face's
 # data sets.
 _NO_GOLD = data.MISSING_VALUES | {"-", "-1", "-1.0"}
-# Those that are labels: of several labels, none; and a cosine.
-_GOLD = {"labels": {""}, "score": {"-1", "-1.0"}}
+# Those that are valid labels, by `target_kind`: "" for a text without labels, -1 as a
+# score.
+_VALID = {"labels": {""}, "score": {"-1", "-1.0"}}
 
-# A container in a cell, as pandas, Python, NumPy and Label Studio write several labels.
-# Relations such as Cause-Effect(e1,e2) are labels.
+# Several labels in a cell, as pandas, Python, NumPy and Label Studio write containers.
+# Names of relations, such as Cause-Effect(e1,e2), do not match: they are single labels.
 _LIST = re.compile(
     r"\[(\s*([-.'\"\d]|nan|None|True|False).*|.*,.*)?\]|\{.*\}"
     r"|\((\s*(['\"].*|[-.\d].*,.*))?\)"
     r"|(set|frozenset|list|tuple|dict)\(\)|[\w.]+\(\s*[\[({].*\)",
     re.DOTALL,
 )
-# Several labels as 0 and 1. Two with a comma may be a number.
+# Three or more labels as 0 and 1. Two with a comma may be a number.
 _VECTOR = re.compile(r"[01](\.0)?(\s*[,;|\s]\s*[01](\.0)?){2,}")
 
 # Values of several label columns.
@@ -271,7 +272,7 @@ def _gold_labels(labels: Collection[str], target_kind: str) -> set[str]:
     negative = {label for label in labels if label.startswith("-")}
     if {label[1:] for label in negative} == labels - negative - {"0"}:
         found |= {"-1", "-1.0"}
-    return found | _GOLD.get(target_kind, set())
+    return found | _VALID.get(target_kind, set())
 
 
 def _skip_unlabeled(

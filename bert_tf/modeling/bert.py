@@ -120,7 +120,8 @@ class ConfiguredLayer(keras.layers.Layer):
 class Embeddings(ConfiguredLayer):
     """Sum of token, position and segment embeddings (paper, figure 2).
 
-    Embeddings of another width than H pass a dense layer after LayerNorm and dropout.
+    If their width E differs from H, a dense layer projects them after LayerNorm and
+    dropout.
 
     Inputs: token_ids, segment_ids [B, S] int32; position_ids [B or 1, S] int32, by
     default the columns 0 to S - 1. Output: [B, S, H].
@@ -175,10 +176,10 @@ class Embeddings(ConfiguredLayer):
             position_ids = ops.arange(length, dtype="int32")  # [S]
         if self.config.num_segments == 1:  # Both texts of a pair are segment 0.
             segment_ids = ops.zeros_like(segment_ids)
-        x = self.token_embedding(token_ids)  # [B, S, H]
+        x = self.token_embedding(token_ids)  # [B, S, E]
         if self.segment_embedding:
             x = x + self.segment_embedding(segment_ids)
-        x = x + self.position_embedding(position_ids)  # [S, H] broadcasts.
+        x = x + self.position_embedding(position_ids)  # [S, E] broadcasts.
         x = self.dropout(self.layer_norm(x), training=training)
         return self.projection(x) if self.projection else x
 

@@ -64,13 +64,14 @@ _RULES = {
 class BertConfig:
     """The architecture of a BERT encoder (arXiv 1810.04805, section 3).
 
-    Without segments, `num_segments` is 0. `embedding_dim` is the width of embeddings,
-    by default `hidden_dim`; another one adds a dense layer. `model_type` is the family,
-    with its pooler and names in transformers, see `bert_tf.families`.
+    Without segments, `num_segments` is 0. `embedding_dim` is the width of the
+    embeddings, by default `hidden_dim`. If it differs, a dense layer follows them.
+    `model_type` is the family, see `bert_tf.families`.
 
     Raises:
         ValueError: A size is not a positive integer, `hidden_dim` is not a multiple of
-            `num_heads`, another number is outside [0, 1), or the activation is unknown.
+            `num_heads`, another number is outside [0, 1), or the activation or the
+            family is unknown.
     """
 
     vocabulary_size: int

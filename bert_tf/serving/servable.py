@@ -222,7 +222,7 @@ def find(
 
 
 def version_number(folder: str) -> int | None:
-    """Returns the number of a version's folder; None if it is no int64 number."""
+    """Returns the number of a version's folder; None if it is not an int64 number."""
     is_number = re.fullmatch("[0-9]{1,19}", folder) and int(folder) < 2**63
     return int(folder) if is_number else None
 

@@ -365,7 +365,7 @@ def keep_checkpoints(
     kept = {f"step-{row['step']:.0f}" for row in (*history[-count:], best)}
     newest, folder = f"step-{history[-1]['step']:.0f}", directory.path / "checkpoints"
     folder.mkdir(exist_ok=True)
-    if not (folder / newest).exists():  # Of a run that was killed after it.
+    if not (folder / newest).exists():  # Else a killed run wrote it.
         checkpoints.write_checkpoint(open_checkpoint(directory.path), folder / newest)
     for other in folder.iterdir():
         if other.name not in kept:

@@ -206,7 +206,7 @@ class TensorFlowSteps:
 
 
 class JaxSteps:
-    """Runs steps on the devices of `keras.distribution`, as `TensorFlowSteps`."""
+    """Like `TensorFlowSteps`, on the devices of `keras.distribution`."""
 
     def __init__(self, model: keras.Model, micro_batch_size: int):
         self._train = jax.jit(jax_step(model, micro_batch_size), donate_argnums=0)
