@@ -230,7 +230,7 @@ class Classification(finetuning.TableTask):
         if targets is not None:
             if not self.labels:
                 targets = targets[:, np.newaxis] - self.head["mean"]
-                targets = np.float32(targets / self.head["deviation"])
+                targets = (targets / self.head["deviation"]).astype(np.float32)
             targets = tf.constant(targets[source])
         return finetuning.Split(name, source, inputs, targets, weights)
 
