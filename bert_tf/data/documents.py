@@ -262,24 +262,20 @@ def preview(layouts: dict[str, Layout]) -> str:
 
 
 def _preview_group(layout: Layout, paths: Sequence[str]) -> str:
-    size = num_documents = num_sentences = 0
-    first, is_partial = [], ""
-    for document in map(
-        split_document, read_paragraphs(Range(p, layout) for p in paths)
-    ):
+    size, found, is_partial = 0, [], ""
+    for paragraphs in read_paragraphs(Range(path, layout) for path in paths):
         if size > _PREVIEW_CHARACTERS:
             is_partial = f" in the first {size / 1e6:.1f} million characters"
             break
-        first += [document] if num_documents < 2 else []
-        num_documents += 1
-        num_sentences += len(document)
-        size += sum(map(len, document))
+        found.append(split_document(paragraphs))
+        size += sum(map(len, found[-1]))
     others = f" and {len(paths) - 1} more" * (len(paths) > 1)
-    shown = (textwrap.shorten(" | ".join(d), 300, placeholder=" ...") for d in first)
+    first = map(" | ".join, found[:2])
+    shown = (textwrap.shorten(text, 300, placeholder=" ...") for text in first)
     lines = [
         f"{paths[0]}{others}: {layout}.",
-        f"Documents: {num_documents:,}, sentences: {num_sentences:,}{is_partial}. The "
-        "first two, as they are learned:",
+        f"Documents: {len(found):,}, sentences: {sum(map(len, found)):,}{is_partial}. "
+        "The first two, as they are learned:",
         *(f"  {number}. {text}" for number, text in enumerate(shown, start=1)),
     ]
     if layout.separator not in ("json", "table"):

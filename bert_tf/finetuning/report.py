@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import keras
 import numpy as np
 
 from bert_tf import data, training
@@ -70,23 +68,18 @@ def finetuning_report(
         for name in task.evaluation_splits
         for metric, score in metrics.get(name, {}).items()
     ]
-    name = os.path.basename(task.options.output.rstrip("/"))
     values = {
         **trained,
-        "name": name,
         "kind": task.kind,
-        "output": task.options.output,
         "split": split,
         "scores": training.report.table_rows(scores),
         "tables": "".join(f"\n```\n{x}:\n{text}```\n" for x, text in tables.items()),
-        "command": training.report.command(f"tasks.{task.kind}", task.options),
-        "minutes": trained["seconds"] / 60,
-        "devices": ", ".join(keras.distribution.list_devices()),
         "errors": training.report.table_rows(map(cells, errors)),
     }
     template = pathlib.Path(__file__).with_name("finetuning_report.txt")
     panels = [draw_epochs, draw_predictions][: 1 + bool(pairs and few)]
-    training.report.write_report(folder, template, values, panels)
+    module, options = f"tasks.{task.kind}", task.options
+    training.report.write_report(folder, template, module, options, values, panels)
 
 
 def _predictions(path: pathlib.Path) -> tuple[list[dict], list[tuple[str, str]]]:

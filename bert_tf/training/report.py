@@ -33,6 +33,8 @@ _REFERENCES = (2.0e6, 32.4e6, 79.1e6, 139.9e6)  # Tokens in the rows of the temp
 def write_report(
     folder: pathlib.Path,
     template: pathlib.Path,
+    module: str,
+    options: cli.Options,
     values: Mapping[str, Any],
     panels: Sequence[Callable[[Any], None]],
 ) -> None:
@@ -41,15 +43,24 @@ def write_report(
     Args:
         folder: Where to write.
         template: Markdown with fields, as in `str.format`.
-        values: The values of the fields.
-        panels: Each draws one picture on the `matplotlib.axes.Axes` that it gets.
+        module: The command of the training, for example `bert_tf.pretrain`.
+        options: Its options.
+        values: The values of the other fields, and the `seconds` of the training.
+        panels: Each draws one plot on the `matplotlib.axes.Axes` that it gets.
     """
     picture = figure.Figure(figsize=(5 * len(panels), 4), layout="constrained")
     for axes, draw in zip(picture.subplots(1, len(panels), squeeze=False)[0], panels):
         draw(axes)
     with storage.atomic_path(folder / "report.svg") as path:
         picture.savefig(path, format="svg", metadata={"Date": None})
-    page = template.read_text(encoding="utf-8").format_map(values)
+    fields = {
+        "name": os.path.basename(options.output.rstrip("/")),
+        "output": options.output,
+        "command": command(module, options),
+        "minutes": values["seconds"] / 60,
+        "devices": ", ".join(keras.distribution.list_devices()),
+    }
+    page = template.read_text(encoding="utf-8").format_map({**values, **fields})
     storage.write_text(str(folder / "report.md"), page)
 
 
@@ -103,14 +114,10 @@ def pretraining_report(
     seconds = sum((row["tokens"] - x) / row["tokens_per_second"] for row, x in steps)
     speed = history[-1]["tokens"] / seconds
     values |= {
-        "name": os.path.basename(options.output.rstrip("/")),
-        "command": command("bert_tf.pretrain", options),
         "epochs": phase.epochs,
-        "minutes": seconds / 60,
+        "seconds": seconds,
         "speed": speed,
-        "devices": ", ".join(keras.distribution.list_devices()),
         "hours": [tokens / speed / 3600 for tokens in _REFERENCES],
-        "output": options.output,
     }
 
     def draw_losses(axes):
@@ -125,8 +132,9 @@ def pretraining_report(
         axes.set_ylim(bottom=0)
 
     template = pathlib.Path(__file__).with_name("pretraining_report.txt")
+    panels = (draw_losses, draw_accuracies)
     values = {**phase.manifest, **history[-1], **values}
-    write_report(folder, template, values, (draw_losses, draw_accuracies))
+    write_report(folder, template, "bert_tf.pretrain", options, values, panels)
 
 
 def fill_masks(
