@@ -14,9 +14,9 @@ format is detected from the files. Handles such as hf://google-bert/bert-base-un
 are downloaded. transformers opens a model directory; --format=keras_hub writes a preset
 that KerasHub opens.
 
-A model directory that the command writes has what others need: no training state, logs
-and paths of this machine, but a model card, README.md. Add your license to its first
-lines. --to=hf://user/name uploads it; log in with `hf auth login` before.
+A model directory is ready to be published: it has a model card, README.md, and no
+training state, logs and local paths. Add your license to the first lines of README.md.
+--to=hf://user/name uploads it; first log in with `hf auth login`.
 
 The command prints the weights that it found or left out. Every command that reads a
 model directory also accepts these formats directly.

@@ -12,7 +12,7 @@ of which 80 % become [MASK] and 10 % a random token. The same flags give the sam
 --output writes the masked rows as JSON lines, with the names of transformers, whose
 models have the same loss on them.
 
-Losses compare between models of the same vocabulary only.
+Compare losses only between models with the same vocabulary.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def main(options: EvaluateConfig) -> dict[str, float]:
     names = ("max_sequence_length", "seed", "mask_selection_rate", "whole_word_masking")
     arguments = {name: getattr(options, name) for name in names}
     batches = training.masked_rows(checkpoint, documents, **arguments)
-    if options.max_rows:
+    if options.max_rows:  # A batch has 32 rows.
         batches = itertools.islice(batches, -(-options.max_rows // 32))
     if options.output:
         batches = list(batches)

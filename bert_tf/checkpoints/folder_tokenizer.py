@@ -111,8 +111,8 @@ def open_tokenizer(
         path: The folder.
         model_config: The contents of config.json.
         positions: The maximum number of tokens of the model.
-        google: What the folder declares of google's rules. It counts unless somebody
-            has added tokens since then.
+        google: The folder's declaration that its rules are those of
+            google-research/bert. Ignored if tokens were added later.
 
     Returns:
         `vocabulary`, `lowercase`, `rules`, and `options` with the maximum length, of a

@@ -35,8 +35,8 @@ Without a masked-LM head, `next_sentence` is their `serving_default`. That of
 discriminators is
 
     serving_default  text [N] -> tokens [N, S] string, [CLS] and [SEP] included, and
-                     scores [N, S] float32: the probability that a token does not belong
-                     into the text; "" and 0 at padding
+                     scores [N, S] float32: the probability that each was replaced;
+                     "" and 0 at padding
 
 Letters: B batch, S sequence, H hidden, E size of the vector.
 """
