@@ -70,11 +70,9 @@ class Range(NamedTuple):
         Raises:
             ValueError: As `storage.read_lines`, or a record has no text.
         """
-        if self.layout.separator in ("json", "table"):
-            documents = map(self._paragraphs, self._records())
-        else:
-            documents = map(self._paragraphs, self._documents())
-        return filter(None, documents)
+        has_records = self.layout.separator in ("json", "table")
+        documents = self._records() if has_records else self._documents()
+        return filter(None, map(self._paragraphs, documents))
 
     def documents(self) -> Iterator[Document]:
         """Yields documents, each a non-empty list of sentences."""

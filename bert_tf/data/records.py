@@ -152,9 +152,8 @@ def write_part(part: Part) -> dict[str, Any]:
                     count_problems(documents, ids, lengths, tokenizer.vocabulary)
                 )
                 if others := _other_documents(part, split, block):
-                    more_ids, more_lengths = _tokenize(tokenizer, others)
-                    ids = np.concatenate([ids, more_ids])
-                    lengths = np.concatenate([lengths, more_lengths])
+                    both = zip((ids, lengths), _tokenize(tokenizer, others))
+                    ids, lengths = map(np.concatenate, both)
                 for rng in rngs if split == "train" else rngs[:1]:
                     arguments = documents, others, ids, lengths, rng, options
                     pairs = list(_draw_pairs(*arguments))

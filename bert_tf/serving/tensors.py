@@ -22,11 +22,8 @@ _MAX_ELEMENTS = 1 << 26
 
 # By NumPy's name of the dtype.
 _TYPES = {"object": "DT_STRING", "float32": "DT_FLOAT", "float64": "DT_DOUBLE"}
-for _name in (
-    "bool",
-    *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)),
-):
-    _TYPES[_name] = f"DT_{_name.upper()}"
+_INTEGERS = [f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)]
+_TYPES |= {name: f"DT_{name.upper()}" for name in ("bool", *_INTEGERS)}
 _DTYPES = {types_pb2.DataType.Value(value): key for key, value in _TYPES.items()}
 
 
