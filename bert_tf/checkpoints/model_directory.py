@@ -173,7 +173,7 @@ class ModelDirectory(Checkpoint):
     def write_decision(self, decision: Mapping[str, Any]) -> ModelDirectory:
         """Adds settings to the head that were fitted on a dev set.
 
-        They count until another program writes other weights of the layer `logits`.
+        Readers drop them if another program has changed the layer `logits`.
         """
         weights = sentence_transformers.open_folder(self.path)
         decision = {**decision, "fingerprint": weights.fingerprint(["logits"])}
@@ -309,7 +309,8 @@ def _upload_to_hub(handle: str) -> Iterator[pathlib.Path]:
     """Yields a folder to write, and uploads it if there is no error.
 
     Raises:
-        ValueError: The Hub refuses it; without a login, before anything is written.
+        ValueError: The user is not logged in, which is checked before anything is
+            written, or the Hub refuses the upload.
     """
     import huggingface_hub
 

@@ -278,7 +278,7 @@ def _gold_labels(labels: Collection[str], target_kind: str) -> set[str]:
 def _skip_unlabeled(
     split: str, rows: Sequence[Example], missing: Collection[str]
 ) -> list[Example]:
-    """Returns the rows with a label; all, with None, of an unlabeled split."""
+    """Returns the rows with a label; for an unlabeled split, all, with `gold=None`."""
     golds = {row.gold for row in rows}
     if golds <= (_NO_GOLD if split.startswith("test") else set()) | {None}:
         return [row._replace(gold=None) for row in rows]
