@@ -93,8 +93,10 @@ def run_jobs(
             stack.push(_terminate_workers)
             # The workers inherit the mask: only this process handles Ctrl-C.
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            results = pool.map(run, jobs)
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            try:
+                results = pool.map(run, jobs)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         try:
             # On terminals with a progress bar.
             yield from tqdm.tqdm(
