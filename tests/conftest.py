@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import signal
 from collections.abc import Callable, Iterator
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -16,6 +17,10 @@ import tensorflow as tf
 from bert_tf.families import families
 from bert_tf.modeling import BertConfig
 from bert_tf.text import Vocabulary
+
+# Shells start background jobs, such as a CI run, with Ctrl-C ignored. Processes of tests
+# must not inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Two logical devices, for tests of data parallelism on any machine.
 tf.config.set_logical_device_configuration(
