@@ -18,8 +18,8 @@ from bert_tf.families import families
 from bert_tf.modeling import BertConfig
 from bert_tf.text import Vocabulary
 
-# Shells start background jobs, such as a CI run, with Ctrl-C ignored. Processes of tests
-# must not inherit that.
+# Shells start background jobs, such as a CI run, with Ctrl-C ignored. The processes of
+# tests must not inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Two logical devices, for tests of data parallelism on any machine.
