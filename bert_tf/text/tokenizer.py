@@ -61,7 +61,7 @@ class Tokenizer(keras.layers.Layer):
     tokenizer.decode(inputs["token_ids"])
 
     text = keras.Input((), dtype="string")
-    model = keras.Model(text, backbone(tokenizer(text)))
+    model = keras.Model(text, BertBackbone(config)(tokenizer(text)))
     ```
     """
 
