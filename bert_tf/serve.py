@@ -9,7 +9,7 @@ Input: SavedModels in `<base_path>/<version>/`, of which the newest is served. O
 TensorFlow Serving's gRPC API (Predict, GetModelMetadata, GetModelStatus) and REST API
 (predict, metadata, status). `--demo` adds a page for trying the models in a browser. On
 SIGTERM or Ctrl-C, the server refuses connections, answers the requests in flight that
-take at most 7 s, and exits; while models load, it exits at once.
+take at most 7 s, and exits; while models load, it exits immediately.
 
 Use TensorFlow Serving in production; its flags have the same names. See
 docs/serving.md.
