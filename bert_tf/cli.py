@@ -131,6 +131,12 @@ class Options:
         return {f.name for f in dataclasses.fields(cls) if f.metadata.get("resumable")}
 
 
+def num_cores() -> int:
+    """Returns the number of cores that this process may use."""
+    is_linux = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if is_linux else os.cpu_count()
+
+
 def _are_paths(names: Sequence[str]) -> bool:
     return len(names) > 1 and all(map(os.path.exists, names))
 
@@ -158,11 +164,13 @@ _TYPES = {
 
 
 class _Parser(flags.ArgumentParser):
-    """Parses values of one of `_TYPES`; if `per_phase`, comma-separated ones."""
+    """Parses values of a field: of one of `_TYPES`, or several separated by commas."""
 
-    def __init__(self, value_type: type, per_phase: bool = False):
+    def __init__(self, field_type: Any):
+        # Of `int | tuple[int, ...]` and `float | None`.
+        value_type, *others = typing.get_args(field_type) or (field_type,)
         self.convert, self.rule = _TYPES[value_type]
-        self.per_phase = per_phase
+        self.per_phase = any(typing.get_origin(other) is tuple for other in others)
 
     def parse(self, argument: str) -> Any:
         try:
@@ -174,47 +182,35 @@ class _Parser(flags.ArgumentParser):
             raise ValueError(f"must be {self.rule}{several}") from None
 
 
-def _parse(options_class: type[Options], arguments: Sequence[str]) -> flags.FlagValues:
-    """Parses the flags of a command.
+def parse(options_class: type[Options], arguments: Sequence[str]) -> Any:
+    """Returns the options that flags and a recipe define; sets the level of logs.
 
     Raises:
-        ValueError, flags.Error: There is an unknown flag, or a value of another type.
+        flags.Error: There is an unknown flag, or a value of another type.
+        ValueError: A required flag is missing, or a value violates its `option`.
     """
-    parsed = flags.FlagValues()
+    parsed, recipes = flags.FlagValues(), options_class.RECIPES
     flags.DEFINE(_Parser(int), "verbosity", logging.WARNING, "", parsed)
-    if names := list(options_class.RECIPES):
-        flags.DEFINE_enum("recipe", names[0], names, "", parsed)
+    if recipes:
+        flags.DEFINE_enum("recipe", next(iter(recipes)), [*recipes], "", parsed)
     types = typing.get_type_hints(options_class)
-    for field in dataclasses.fields(options_class):
-        name, field_type = _flag_name(field), types[field.name]
-        # Of `int | tuple[int, ...]` and `float | None`.
-        value_type, *others = typing.get_args(field_type) or (field_type,)
-        per_phase = any(typing.get_origin(other) is tuple for other in others)
-        parser, is_switch = _Parser(value_type, per_phase), value_type is bool
-        flags.DEFINE(parser, name, None, "", parsed, boolean=is_switch)
+    fields = {_flag_name(field): field for field in dataclasses.fields(options_class)}
+    for name, field in fields.items():
+        kind = types[field.name]
+        flags.DEFINE(_Parser(kind), name, None, "", parsed, boolean=kind is bool)
     if others := parsed(["", *arguments])[1:]:
         raise ValueError(
             f"Arguments must have the form --flag=value. Received: {' '.join(others)}"
         )
-    return parsed
-
-
-def _to_options(options_class: type[Options], parsed: flags.FlagValues) -> Options:
-    """Builds `options_class` from the recipe and the passed flags.
-
-    Raises:
-        ValueError: A required flag is missing, or a value violates its `option`.
-    """
-    recipes = options_class.RECIPES
+    logging.set_verbosity(parsed["verbosity"].value)
     values = dict(recipes[parsed["recipe"].value]) if recipes else {}
-    for field in dataclasses.fields(options_class):
-        flag = parsed[_flag_name(field)]
-        if flag.present:
-            values[field.name] = flag.value
+    for name, field in fields.items():
+        if parsed[name].present:
+            values[field.name] = parsed[name].value
         elif _is_required(field):
             raise ValueError(
-                f"--{flag.name} is required: {field.metadata['help']} See --help for "
-                "all flags."
+                f"--{name} is required: {field.metadata['help']} See --help for all "
+                "flags."
             )
     return options_class(**values)
 
@@ -281,7 +277,7 @@ def command_list(package: str, folder: pathlib.Path) -> str:
 
 
 def _flag_help(field: dataclasses.Field, width: int) -> str:
-    has_value = not _is_required(field) and field.default not in ("", None)
+    has_value = not _is_required(field) and field.default not in ("", None, ())
     value = str(field.default).lower() if has_value else "..."
     text, choices = field.metadata["help"], field.metadata["choices"]
     if not all(choice in text for choice in choices):
@@ -342,16 +338,14 @@ def run(
     # For messages of absl and of other libraries.
     python_logging.basicConfig(format="%(levelname)s: %(message)s")
     try:
-        parsed = _parse(used, arguments)
-        logging.set_verbosity(parsed["verbosity"].value)
-        main(_to_options(used, parsed))
-    except Exception as error:
-        is_missing = isinstance(error, ModuleNotFoundError)
-        extra = is_missing and _EXTRAS.get(error.name.partition(".")[0])
-        if not isinstance(error, (ValueError, OSError, flags.Error)) and not extra:
-            raise
-        logging.debug("Traceback of the error:", exc_info=True)
-        hint = f". Run: pip install 'bert_tf[{extra}]'" if extra else ""
+        main(parse(used, arguments))
+    except (ValueError, OSError, flags.Error, ModuleNotFoundError) as error:
+        hint = ""
         if isinstance(error, flags.Error):
             hint = f" (see {f'--{mode} ' if mode else ''}--help)"
+        elif isinstance(error, ModuleNotFoundError):
+            if not (extra := _EXTRAS.get(error.name.partition(".")[0])):
+                raise
+            hint = f". Run: pip install 'bert_tf[{extra}]'"
+        logging.debug("Traceback of the error:", exc_info=True)
         sys.exit(f"error: {error}{hint}")

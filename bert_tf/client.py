@@ -142,7 +142,7 @@ def _to_proto(name: str, value: Any) -> Any:
         array = np.array(value, dtype=object)  # `str` and `bytes` may be mixed.
         is_text = array.size or isinstance(value, list)
         if is_text and all(isinstance(x, str | bytes) for x in array.flat):
-            array.flat = [x.encode() if isinstance(x, str) else x for x in array.flat]
+            array = serving.tensors.encoded(array)
         elif isinstance(value, np.ndarray):
             array = value
         else:
@@ -175,21 +175,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", type=int, help="The newest if it is not given.")
     parser.add_argument("--timeout", type=float, default=60.0, help="In seconds.")
     options, rest = parser.parse_known_args(argv)
-    values: dict[str, list[str]] = {}
+    values: dict[str, list[bytes]] = {}
     for argument in rest:
         match = re.fullmatch(r"--(\w+)=(.*)", argument, re.DOTALL)
         if not match:
             parser.error(f"an input must be --name=value. Got {argument}")
-        values.setdefault(match[1], []).append(match[2])
+        values.setdefault(match[1], []).append(os.fsencode(match[2]))
     inputs = {name: v if len(v) > 1 else v[0] for name, v in values.items()}
     # Bytes that are not UTF-8 are printed as they are.
     sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
     request, status = vars(options), 0
     with Client(request.pop("address")) as client:
-        requests = filter(bytes.strip, sys.stdin.buffer)
-        for line in [json.dumps(inputs).encode()] if inputs else requests:
+        lines = filter(bytes.strip, sys.stdin.buffer)
+        for line in [b""] if inputs else lines:
             try:
-                answer = _predict_one(client, line, request)
+                example = inputs or _parse_line(line)
+                batch = {name: [value] for name, value in example.items()}
+                outputs = client.predict(batch, **request).items()
+                answer = {k: serving.tensors.to_lists(x)[0] for k, x in outputs}
             except (ValueError, PredictError) as error:
                 if inputs:
                     sys.exit(f"error: {error}")
@@ -199,22 +202,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _predict_one(
-    client: Client, line: bytes, request: Mapping[str, Any]
-) -> dict[str, Any]:
+def _parse_line(line: bytes) -> dict[str, Any]:
     try:
         example = storage.parse_json(line.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         example = None
     if not isinstance(example, dict):
         raise ValueError(f"A line must be a JSON object in UTF-8. Got {line!r:.200}.")
-    inputs = {name: [value] for name, value in example.items()}
-    answer = {}
-    for name, array in client.predict(inputs, **request).items():
-        if array.dtype.kind == "f":  # 0.2, not 0.20000000298023224.
-            array = array.astype(str).astype(np.float64)
-        answer[name] = array.tolist()[0]
-    return answer
+    return example
 
 
 if __name__ == "__main__":

@@ -42,8 +42,8 @@ class ExportConfig(cli.Options):
         "CPUs with AVX512-BF16 or AMX.",
         choices=("float32", "mixed_bfloat16"),
     )
-    layers: str = cli.option(
-        "",
+    layers: int | tuple[int, ...] = cli.option(
+        (),
         help="Comma-separated layers whose hidden states are additional outputs: 0 for "
         "the embeddings, 1 for the first layer, -1 for the last.",
     )
@@ -77,27 +77,22 @@ def main(options: ExportConfig) -> pathlib.Path | str:
                 f"Received: a model for {kind}{' of single texts' * (not pairs)}"
             )
         source = dataclasses.replace(source, head={**source.head, "pairs": True})
-    layers = _parse_layers(options.layers, source.architecture.num_layers)
+    layers, number = options.layers, source.architecture.num_layers
+    layers = layers if isinstance(layers, tuple) else (layers,)
+    if not {*layers} <= {*range(-number - 1, number + 1)}:
+        raise ValueError(
+            f"--layers must be numbers from {-number - 1} to {number}. Received: "
+            f"layers={options.layers}"
+        )
     signatures = serving.load_signatures(source, dtype=options.precision, layers=layers)
     path = serving.export_saved_model(
         signatures,
         os.path.join(options.output, options.name),
-        directory=source,
+        checkpoint=source,
         version=options.version,
     )
     print(f"Exported to {path}.")
     return path
-
-
-def _parse_layers(value: str, num_layers: int) -> list[int]:
-    allowed = {str(layer): layer for layer in range(-num_layers - 1, num_layers + 1)}
-    names = [name.strip() for name in value.split(",")] if value else []
-    if not allowed.keys() >= set(names):
-        raise ValueError(
-            f"--layers must be comma-separated numbers from {-num_layers - 1} to "
-            f"{num_layers}. Received: --layers={value}"
-        )
-    return [allowed[name] for name in names]
 
 
 if __name__ == "__main__":

@@ -71,12 +71,8 @@ def exports(
     Example: `__getattr__, __dir__, __all__ = exports(__name__, __file__)`.
     """
     stub = pathlib.Path(file).with_suffix(".pyi").read_text(encoding="utf-8")
-    modules = {
-        alias.name: node.module
-        for node in ast.parse(stub).body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
+    imports = [x for x in ast.parse(stub).body if isinstance(x, ast.ImportFrom)]
+    modules = {alias.name: node.module for node in imports for alias in node.names}
 
     def __getattr__(name: str) -> Any:
         if name not in modules:
@@ -94,8 +90,9 @@ def exports(
 # --- TensorFlow ------------------------------------------------------------------
 
 # TensorFlow's C++ code writes to file descriptor 2 before it reads its log level, for
-# example that there is no GPU. So the descriptor points to /dev/null during the import,
-# unless the machine has a GPU. Set TF_CPP_MIN_LOG_LEVEL=0 to see all lines.
+# example that there is no GPU. No public setting hides these lines (tensorflow#79029).
+# So the descriptor points to /dev/null during the import, unless the machine has a GPU.
+# Set TF_CPP_MIN_LOG_LEVEL=0 to see all lines.
 
 
 def hide_tensorflow_logs() -> None:

@@ -187,18 +187,16 @@ def check_fields(path: Any, values: Mapping[str, Any], **fields: Any) -> None:
     for key, allowed in fields.items():
         if allowed is None or (value := values.get(key)) is None:
             continue
-        if isinstance(allowed, type):
-            is_allowed = isinstance(value, allowed)
+        is_type = isinstance(allowed, type)
+        if isinstance(value, allowed) if is_type else value in allowed:
+            continue
+        if is_type:
             rule = f"have the type {allowed.__name__}"
+        elif isinstance(allowed, range):
+            rule = f"be from {allowed[0]} to {allowed[-1]}"
         else:
-            is_allowed, rule = value in allowed, " or ".join(map(repr, allowed))
-            if isinstance(allowed, range):
-                rule = f"from {allowed[0]} to {allowed[-1]}"
-            rule = f"be {rule or 'null'}"
-        if not is_allowed:
-            raise ValueError(
-                f"{path}: {key} must {rule}. Received: {key}={value!r:.80}"
-            )
+            rule = f"be {' or '.join(map(repr, allowed)) or 'null'}"
+        raise ValueError(f"{path}: {key} must {rule}. Received: {key}={value!r:.80}")
 
 
 def write_json(path: str | os.PathLike, value: Any) -> None:
@@ -348,12 +346,6 @@ is_directory = _either(os.path.isdir, "isdir")
 make_directory = _either(functools.partial(os.makedirs, exist_ok=True), "makedirs")
 remove = _either(os.remove, "remove")
 _glob = _either(functools.partial(local_glob.glob, recursive=True), "glob")
-_list_directory = _either(os.listdir, "listdir")
-
-
-def list_directory(path: str) -> list[str]:
-    """Returns the names of the files and directories in a directory."""
-    return [name.rstrip("/") for name in _list_directory(path)]
 
 
 def glob(pattern: str, directory: str | os.PathLike = "") -> list[str]:
@@ -410,7 +402,7 @@ def _fsync(path: str | os.PathLike) -> None:
 
 
 @contextlib.contextmanager
-def exclusive(directory: str | os.PathLike) -> Iterator[None]:
+def exclusive(directory: str | os.PathLike, *, wait: bool = False) -> Iterator[None]:
     """Locks a local directory; removes unfinished files that a killed process left.
 
     At the end, a copy of a remote directory is uploaded. Remote ones are not locked.
@@ -418,15 +410,20 @@ def exclusive(directory: str | os.PathLike) -> Iterator[None]:
     The operating system releases the lock when the process ends. The lock also holds
     between hosts that share the directory, if their file system supports `flock`.
 
+    Args:
+        directory: The directory. The lock is a file `.lock` in it.
+        wait: Whether to wait for a process that holds the lock.
+
     Raises:
         ValueError: Another process holds the lock. The message names it.
     """
     if is_remote(os.fspath(directory)):
         yield
         return
-    with open(os.path.join(directory, ".lock"), "a+") as file:
+    directory = pathlib.Path(directory)
+    with open(directory / ".lock", "a+") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             file.seek(0)
             raise ValueError(
@@ -438,30 +435,12 @@ def exclusive(directory: str | os.PathLike) -> Iterator[None]:
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()
-        for path in pathlib.Path(directory).glob(f"{TEMPORARY_PREFIX}*"):
+        for path in directory.glob(f"{TEMPORARY_PREFIX}*"):
             (shutil.rmtree if path.is_dir() else os.remove)(path)
         try:
             yield
         finally:
-            upload(pathlib.Path(directory))
-
-
-@contextlib.contextmanager
-def wait_for_lock(directory: pathlib.Path) -> Iterator[None]:
-    """Locks a local directory, and removes the directories that a killed process left.
-
-    Unlike `exclusive`, it waits for other processes, and adds no file to the directory,
-    which servers read.
-    """
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # The file system may have no locks.
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            for path in directory.glob(f"{TEMPORARY_PREFIX}*"):
-                shutil.rmtree(path)
-        yield
-    finally:
-        os.close(descriptor)
+            upload(directory)
 
 
 # --- Copies of remote directories ------------------------------------------------

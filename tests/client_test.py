@@ -14,22 +14,12 @@ import pytest
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from bert_tf import client
-from bert_tf.serving import DevServer
-from tests.toy.saved_model import write_toy_model
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    base_path = tmp_path_factory.mktemp("toy")
-    write_toy_model(base_path, 3)
-    with DevServer({"toy": base_path}) as server:
-        yield server
-
-
-def test_predict(server):
+def test_predict(toy_server):
     texts = ["ab", b"\xff", "größer\0"]
     outputs = client.predict(
-        {"text": texts}, model="toy", address=server.address, version=3
+        {"text": texts}, model="toy", address=toy_server.address, version=3
     )
     assert list(outputs) == ["label", "probabilities"]
     assert outputs["label"].dtype == object
@@ -38,15 +28,15 @@ def test_predict(server):
     np.testing.assert_allclose(outputs["probabilities"][:, 0], [2, 1, 9])
 
 
-def test_predict_without_examples(server):
+def test_predict_without_examples(toy_server):
     """huggingface/sentence-transformers#2751."""
-    outputs = client.predict({"text": []}, model="toy", address=server.address)
+    outputs = client.predict({"text": []}, model="toy", address=toy_server.address)
     assert outputs["label"].shape == (0,)
 
 
-def test_predict_numbers(server):
+def test_predict_numbers(toy_server):
     inputs = {"ids": [[1, 2], [3, 4]], "negate": np.array([False, True])}
-    with client.Client(server.address) as connected:
+    with client.Client(toy_server.address) as connected:
         outputs = connected.predict(inputs, "toy", signature="add")
     assert outputs["total"].dtype == np.int64
     assert outputs["total"].tolist() == [3, -7]
@@ -55,9 +45,9 @@ def test_predict_numbers(server):
     assert outputs["scalar"].item() == b"a\0"
 
 
-def test_answer_above_the_default_limit_of_grpc(server):
+def test_answer_above_the_default_limit_of_grpc(toy_server):
     text = "x" * (6 << 20)
-    outputs = client.predict({"text": [text]}, "toy", address=server.address)
+    outputs = client.predict({"text": [text]}, "toy", address=toy_server.address)
     assert outputs["label"][0] == f"toy:{text}".encode()
 
 
@@ -70,8 +60,8 @@ def test_inputs_must_be_batches(value):
     assert str(error.value).endswith(f"Got {value!r}.")
 
 
-def test_errors_have_code_and_message_in_one_line(server):
-    address = server.address
+def test_errors_have_code_and_message_in_one_line(toy_server):
+    address = toy_server.address
     with pytest.raises(client.PredictError) as error:
         client.predict({"text": [1.0]}, "toy", address=address)
     assert error.value.code == "INVALID_ARGUMENT"
@@ -113,8 +103,8 @@ def test_busy_servers_are_asked_again(code):
 # --- Command ---------------------------------------------------------------------
 
 
-def test_command_with_one_example(server, capsys):
-    arguments = [f"--address={server.address}", "--model=toy"]
+def test_command_with_one_example(toy_server, capsys):
+    arguments = [f"--address={toy_server.address}", "--model=toy"]
     assert client.main([*arguments, "--text=a = größer"]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "label": "toy:a = größer",
@@ -122,21 +112,21 @@ def test_command_with_one_example(server, capsys):
     }
 
 
-def test_command_does_not_import_tensorflow(server):
+def test_command_does_not_import_tensorflow(toy_server):
     script = "import sys; from bert_tf import client; client.main(sys.argv[1:])"
     script += "; sys.exit('tensorflow' in sys.modules)"
-    command = [sys.executable, "-c", script, f"--address={server.address}"]
+    command = [sys.executable, "-c", script, f"--address={toy_server.address}"]
     done = subprocess.run([*command, "--model=toy", "--text=ab"], capture_output=True)
     assert json.loads(done.stdout)["label"] == "toy:ab"
     assert done.returncode == 0
     assert not done.stderr
 
 
-def test_command_with_json_lines(server, monkeypatch, capsys):
+def test_command_with_json_lines(toy_server, monkeypatch, capsys):
     lines = [{"text": "ab"}, {"txt": "ab"}, [1], {"text": "c\n\ud83d"}]
     stdin = "\n".join(map(json.dumps, lines)).encode() + b"\na fine film\n\n\xff\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-    assert client.main([f"--address={server.address}", "--model=toy"]) == 1
+    assert client.main([f"--address={toy_server.address}", "--model=toy"]) == 1
     answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     labels = ["toy:ab", None, None, "toy:c\n\ufffd", None, None]
     assert [answer.get("label") for answer in answers] == labels
@@ -164,15 +154,15 @@ def test_command_sends_repeated_inputs_as_a_list(monkeypatch, capsys):
 
     monkeypatch.setattr(client.Client, "predict", predict)
     client.main(["--model=swag", "--prompt=p", "--choices=a", "--choices=b"])
-    assert seen == {"model": "swag", "prompt": ["p"], "choices": [["a", "b"]]}
+    assert seen == {"model": "swag", "prompt": [b"p"], "choices": [[b"a", b"b"]]}
     assert json.loads(capsys.readouterr().out) == {"choice": 1}
 
 
-def test_command_errors_are_one_line(server, capsys):
-    arguments = [f"--address={server.address}", "--model=nobody", "--text=a"]
+def test_command_errors_are_one_line(toy_server, capsys):
+    arguments = [f"--address={toy_server.address}", "--model=nobody", "--text=a"]
     with pytest.raises(SystemExit) as stopped:
         client.main(arguments)
-    message = "error: NOT_FOUND: No model 'nobody'. The models are ['toy']."
+    message = "error: NOT_FOUND: No model 'nobody'. The models are ['größer', 'toy']."
     assert stopped.value.code == message
     with pytest.raises(SystemExit):
         client.main(["--model=toy", "--text", "a"])

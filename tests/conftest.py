@@ -14,6 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import pytest
 import tensorflow as tf
 
+from bert_tf import serving
 from bert_tf.families import families
 from bert_tf.modeling import BertConfig
 from bert_tf.text import Vocabulary
@@ -91,6 +92,22 @@ def random_encoder(
         return {"size": str(size), "vocabulary": str(words)}
 
     return write
+
+
+@pytest.fixture(scope="session")
+def toy_export(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Returns the base path of `tests.toy.saved_model`, version 3."""
+    from tests.toy.saved_model import write_toy_model
+
+    return write_toy_model(tmp_path_factory.mktemp("toy"), 3).parent
+
+
+@pytest.fixture(scope="module")
+def toy_server(toy_export: pathlib.Path) -> Iterator["serving.DevServer"]:
+    """Serves `toy_export` by two names, with the demo page."""
+    models = {"toy": toy_export, "größer": toy_export}
+    with serving.DevServer(models, demo=True) as server:
+        yield server
 
 
 @pytest.fixture

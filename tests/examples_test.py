@@ -70,7 +70,7 @@ def address(tmp_path_factory, tiny_config, vocabulary):
         signatures = {"sentence_embedding": letter_counts()}
         signatures |= {k: letter_counts(v) for k, v in head.get("prompts", {}).items()}
         directory = ModelDirectory(folder, tiny_config, vocabulary, True, head, {})
-        serving.export_saved_model(signatures, folder / name, directory=directory)
+        serving.export_saved_model(signatures, folder / name, checkpoint=directory)
     write_toy_model(folder / "scorer", 1, serving_default="score")
     names = (*model_heads, "scorer")
     with DevServer({name: folder / name for name in names}) as server:

@@ -76,7 +76,7 @@ def address(tmp_path_factory, tiny_config, vocabulary):
     )
     for name, functions in exports.items():
         functions = {"serving_default": functions["serving_default"]}
-        serving.export_saved_model(functions, folder / name, directory=directory)
+        serving.export_saved_model(functions, folder / name, checkpoint=directory)
     with serving.DevServer({name: folder / name for name in exports}) as server:
         yield server.address
 

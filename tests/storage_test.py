@@ -146,12 +146,8 @@ def test_expand_globs_keeps_pattern_order_without_duplicates(tmp_path):
     patterns = f"{tmp_path}/*.md, {tmp_path}/d.txt/../*.txt,{tmp_path}/a*"
     found = storage.expand_globs(patterns)
     assert [os.path.basename(path) for path in found] == ["c.md", "a.txt", "b.txt"]
-
-
-def test_expand_globs_names_pattern_without_match(tmp_path):
-    (tmp_path / "a.txt").touch()
-    with pytest.raises(ValueError, match=r"No file matches the pattern '.*/\*\.md'"):
-        storage.expand_globs(f"{tmp_path}/*.txt,{tmp_path}/*.md")
+    with pytest.raises(ValueError, match=r"No file matches the pattern '.*/\*\.no'"):
+        storage.expand_globs(f"{tmp_path}/*.txt,{tmp_path}/*.no")
     with pytest.raises(ValueError, match=r"It is a directory: use .*/\*"):
         storage.expand_globs(str(tmp_path))
     with pytest.raises(ValueError, match="No file matches the pattern ''"):
@@ -186,7 +182,7 @@ def test_upload_copies_changes_and_markers_last(monkeypatch):
     assert order[2:] == ["config.json"]
     for name in changed:
         assert list(storage.read_lines(f"{remote}/{name}")) == ["new"]
-    remaining = sorted(storage.list_directory(remote))
+    remaining = [os.path.basename(path) for path in storage.glob("*", remote)]
     assert remaining == ["config.json", "logs", "same", "state"]
     storage.upload(copy)  # Only what has changed since.
     assert len(order) == 3
@@ -228,18 +224,12 @@ def test_read_lines_handles_byte_order_mark_line_ends_and_compression(
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress])
-def test_read_lines_names_line_that_is_not_utf8(tmp_path, compress):
-    (tmp_path / "latin").write_bytes(
-        compress("Eins.\nZwei.\nfünf.\n".encode("latin-1"))
-    )
+@pytest.mark.parametrize("start", [0, 5])
+def test_line_that_is_not_utf8_is_named(tmp_path, compress, start):
+    text = "Eins.\nZwei.\nfünf.\n".encode("latin-1")
+    (tmp_path / "latin").write_bytes(compress(text))
     with pytest.raises(ValueError, match=r"latin, line 3: not UTF-8 .* 0xfc"):
-        list(storage.read_lines(str(tmp_path / "latin")))
-
-
-def test_error_after_a_start_offset_has_the_line_number_of_the_file(tmp_path):
-    (tmp_path / "latin").write_bytes(b"One.\nTwo.\n\nThree.\nFour \xe9.\n")
-    with pytest.raises(ValueError, match="line 5"):
-        list(storage.read_lines_from(str(tmp_path / "latin"), 7))
+        list(storage.read_lines_from(str(tmp_path / "latin"), start))
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])

@@ -76,9 +76,7 @@ def run_jobs(
         _run_with_beam(run, jobs, options)
         yield from map(run, jobs)  # Reads the results.
         return
-    is_linux = hasattr(os, "sched_getaffinity")
-    num_cores = len(os.sched_getaffinity(0)) if is_linux else os.cpu_count()
-    num_workers = min(options.num_workers or num_cores, len(jobs))
+    num_workers = min(options.num_workers or cli.num_cores(), len(jobs))
     with contextlib.ExitStack() as stack:
         results: Iterator[Any] = map(run, jobs)
         if num_workers > 1:

@@ -100,7 +100,7 @@ def _run(
     following = f"tasks.{task.kind} --predict --model={output} --input=... --output=..."
     if path := task.options.export:
         signatures = serving.load_signatures(directory)
-        path = serving.export_saved_model(signatures, path, directory=directory)
+        path = serving.export_saved_model(signatures, path, checkpoint=directory)
         print(f"Exported to {path}.")
         following = f"bert_tf.serve --model_base_path={task.options.export} --demo"
     print(f"Next: python -m {following}")

@@ -24,6 +24,9 @@ from bert_tf.serving.servable import Servable, find, load_newest
 # gRPC requests that are answered at the same time; others wait.
 _GRPC_THREADS = 64
 
+# Limit of the computing time of a request. Clients may set shorter deadlines.
+_MAX_SECONDS = 300
+
 # How long `stop` waits for requests in flight.
 _GRACE_SECONDS = 7
 
@@ -118,7 +121,9 @@ def _rpc(method: Callable[..., message.Message]) -> Callable[..., message.Messag
         version = spec.version.value if spec.HasField("version") else None
         try:
             servable = find(self.models, spec.name, version, spec.version_label)
-            return method(servable, request, context.time_remaining())
+            # Without a deadline of the client, it has 10 years left.
+            seconds = min(context.time_remaining(), _MAX_SECONDS)
+            return method(servable, request, seconds)
         except tf.errors.OpError as error:
             # gRPC limits the length of messages.
             context.abort(_GRPC_CODES[error.error_code], error.message[:1024])

@@ -80,8 +80,7 @@ def head_signatures(
         is_jax = keras.config.backend() == "jax"
         optimize = JaxModel if is_jax else optimize_for_inference
     if isinstance(head, heads.EncoderHead):
-        backbone = getattr(model, "backbone", model)
-        encoder = optimize(backbone, layers)
+        encoder = optimize(getattr(model, "backbone", model), layers)
         return head.signatures(model, encoder)
     if layers:
         raise ValueError(

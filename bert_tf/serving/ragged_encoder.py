@@ -25,7 +25,7 @@ states.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -37,6 +37,10 @@ from bert_tf.modeling import BertBackbone, EncoderLayer, attend, attention_bias
 # Maximum number of tokens per chunk, rounded up to whole rows: enough to run matmuls at
 # full speed, few enough for the CPU caches.
 _CHUNK_SIZE = 512
+
+# The tokens of a chunk and the lengths of its padded rows are multiples of this number.
+# oneDNN compiles and keeps kernels for each size of a matrix that it has seen.
+_MULTIPLE = 8
 
 
 def optimize_for_inference(
@@ -75,35 +79,29 @@ def _dense(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     return tf.nn.bias_add(tf.matmul(x, kernel), bias)
 
 
-class _Transpose:
-    """Reshapes to `shape` and transposes; the last axis stays.
+def _transpose(
+    dtype: tf.DType, shape: Sequence[tf.Tensor | int], permutation: Sequence[int]
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns a function that reshapes to `shape` and transposes; the last axis stays.
 
-    The ops for the shapes run once, also if a loop calls the object.
+    The ops for the shapes run once, also if a loop calls the function.
 
     oneDNN transposes float32 and bfloat16. It starts threads, which takes longer than
-    the transpose of a short text, so this class moves 8 bytes at a time as float64.
+    the transpose of a short text, so this function moves 8 bytes at a time as float64.
     """
+    result_shape = tf.stack([shape[axis] for axis in permutation])
+    count = tf.float64.size // dtype.size
+    if shape[-1] % count:
+        input_shape = tf.stack(shape)
+        return lambda x: tf.transpose(tf.reshape(x, input_shape), permutation)
+    input_shape = tf.stack([*shape[:-1], shape[-1] // count, count])
 
-    def __init__(
-        self,
-        dtype: tf.DType,
-        shape: Sequence[tf.Tensor | int],
-        permutation: Sequence[int],
-    ):
-        self._dtype, self._permutation = dtype, permutation
-        self._result_shape = tf.stack([shape[axis] for axis in permutation])
-        count = tf.float64.size // dtype.size
-        self._is_wide = shape[-1] % count == 0
-        if self._is_wide:
-            shape = [*shape[:-1], shape[-1] // count, count]
-        self._shape = tf.stack(shape)
+    def transpose(x: tf.Tensor) -> tf.Tensor:
+        y = tf.bitcast(tf.reshape(x, input_shape), tf.float64)
+        y = tf.bitcast(tf.transpose(y, permutation), dtype)
+        return tf.reshape(y, result_shape)
 
-    def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        y = tf.reshape(x, self._shape)
-        if not self._is_wide:
-            return tf.transpose(y, self._permutation)
-        y = tf.transpose(tf.bitcast(y, tf.float64), self._permutation)
-        return tf.reshape(tf.bitcast(y, self._dtype), self._result_shape)
+    return transpose
 
 
 def _layer_norm(
@@ -129,14 +127,16 @@ class _Padding(NamedTuple):
     @classmethod
     def from_lengths(cls, lengths: tf.Tensor) -> _Padding:
         """`lengths` [R] int32: the number of tokens in each row."""
-        is_token = tf.sequence_mask(lengths)  # [R, S]
+        longest = tf.reduce_max(lengths)
+        is_token = tf.sequence_mask(lengths, longest + -longest % _MULTIPLE)  # [R, S]
         flat = tf.reshape(is_token, [-1])
         token = tf.cumsum(tf.cast(flat, tf.int32)) - 1
+        index = tf.cast(tf.where(flat)[:, 0], tf.int32)
         return cls(
             tf.shape(is_token),
             attention_bias(is_token),
             tf.maximum(token, 0),
-            tf.cast(tf.where(flat)[:, 0], tf.int32),
+            tf.pad(index, [[0, -tf.size(index) % _MULTIPLE]]),
         )
 
     def add(self, x: tf.Tensor) -> tf.Tensor:
@@ -163,26 +163,14 @@ class _EncoderLayers:
         is_odd = config.num_heads % 2 or config.intermediate_dim % 2
         self._parts = parts = 1 if is_odd else 2
 
-        # Four kernels [L, P, inputs, outputs].
-        stacks = [
-            [_part(layer, part, parts) for part in range(parts)] for layer in layers
-        ]
-        self._kernels = [
-            _variable([[part[0][i] for part in layer] for layer in stacks], dtype)
-            for i in range(4)
-        ]
-        # Their biases are one array [L, P, ...], to have fewer ops.
-        self._bias_sizes = [len(bias) for bias in stacks[0][0][1]]
-        biases = [[np.concatenate(part[1]) for part in layer] for layer in stacks]
-        self._biases = _variable(biases, dtype)
-        # Gamma and beta of both [L, 4, H].
-        norms = [(x.attention_layer_norm, x.output_layer_norm) for x in layers]
-        norms = [[_array(w) for n in pair for w in (n.gamma, n.beta)] for pair in norms]
-        self._norms = _variable(norms)
+        # Of each weight: L arrays.
+        *dense, norms = zip(*(_layer_weights(layer, parts) for layer in layers))
+        self._bias_sizes = [kernels[0].shape[-1] for kernels in dense[:-1]]
+        self._weights = [*(_variable(w, dtype) for w in dense), _variable(norms)]
 
     def weights(self) -> list[tf.Tensor]:
         """Returns the argument `weights` of `run`; call it outside of loops."""
-        return [tf.identity(x) for x in (*self._kernels, self._biases, self._norms)]
+        return [tf.identity(x) for x in self._weights]
 
     def run(
         self,
@@ -197,10 +185,10 @@ class _EncoderLayers:
         epsilon = self._layer.attention_layer_norm.epsilon
         heads, size = config.num_heads // parts, config.hidden_dim // config.num_heads
         rows, length = tf.unstack(padding.shape)
-        split_heads = _Transpose(
+        split_heads = _transpose(
             x.dtype, [rows, length, 3, heads, size], [2, 0, 3, 1, 4]
         )
-        merge_heads = _Transpose(x.dtype, [rows, heads, length, size], [0, 2, 1, 3])
+        merge_heads = _transpose(x.dtype, [rows, heads, length, size], [0, 2, 1, 3])
 
         def attention(x, query_key_value, output):
             x = padding.add(_dense(x, *query_key_value))  # [R*S, 3H / P]
@@ -236,31 +224,33 @@ class _EncoderLayers:
         )[1]
 
 
-def _part(
-    layer: EncoderLayer, part: int, parts: int
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Returns the kernels and the biases of a part of a layer."""
+def _layer_weights(layer: EncoderLayer, parts: int) -> list[np.ndarray]:
+    """Returns four kernels [P, inputs, outputs], all biases [P, ...], and LayerNorms.
 
-    def take(weights: np.ndarray, axis: int) -> np.ndarray:
-        return np.split(weights, parts, axis)[part]
+    The biases are one array, as are gamma and beta of both LayerNorms [4, H], to have
+    fewer ops.
+    """
 
-    def outputs(layer: keras.layers.Dense) -> list[np.ndarray]:
-        return [take(_array(w), axis=-1) for w in (layer.kernel, layer.bias)]
+    def outputs(dense: keras.layers.Dense) -> list[np.ndarray]:
+        arrays = map(_array, (dense.kernel, dense.bias))
+        split = (x.reshape(*x.shape[:-1], parts, -1) for x in arrays)
+        return [np.moveaxis(x, -2, 0) for x in split]
 
-    def inputs(layer: keras.layers.Dense) -> list[np.ndarray]:
-        return [take(_array(layer.kernel), axis=0), _array(layer.bias) / parts]
+    def inputs(dense: keras.layers.Dense) -> list[np.ndarray]:
+        kernel, bias = map(_array, (dense.kernel, dense.bias))
+        return [kernel.reshape(parts, -1, len(bias)), np.tile(bias / parts, (parts, 1))]
 
     query = [w * np.float32(layer.attention_scale) for w in outputs(layer.query)]
     projections = zip(query, outputs(layer.key), outputs(layer.value))
-    query_key_value = [np.concatenate(weights, axis=-1) for weights in projections]
-    dense = (
-        query_key_value,
+    kernels, biases = zip(
+        [np.concatenate(weights, axis=-1) for weights in projections],
         inputs(layer.attention_output),
         outputs(layer.intermediate),
         inputs(layer.output_dense),
     )
-    kernels, biases = zip(*dense)
-    return [*kernels], [*biases]
+    norms = layer.attention_layer_norm, layer.output_layer_norm
+    norms = [_array(w) for norm in norms for w in (norm.gamma, norm.beta)]
+    return [*kernels, np.concatenate(biases, axis=-1), norms]
 
 
 class _Encoder(keras.layers.Layer):
@@ -274,19 +264,19 @@ class _Encoder(keras.layers.Layer):
     def __init__(self, backbone: BertBackbone, layers: Sequence[int]):
         super().__init__(dtype=backbone.embeddings.dtype_policy, name=backbone.name)
         self.config = config = backbone.config
-        embeddings = backbone.embeddings
+        embeddings, pooler = backbone.embeddings, backbone.pooler
+
+        def dense(layer: keras.layers.Dense) -> list[tf.Variable]:
+            weights = layer.kernel, layer.bias
+            return [_variable(w, self.compute_dtype) for w in weights]
+
         self._token_table = self._table(embeddings.token_embedding)
         if config.num_segments:
             self._segment_table = self._table(embeddings.segment_embedding)
-        self._projection = None
-        if dense := embeddings.projection:
-            self._projection = [
-                _variable(w, self.compute_dtype) for w in (dense.kernel, dense.bias)
-            ]
+        self._projection = embeddings.projection and dense(embeddings.projection)
         self._position_table = self._table(embeddings.position_embedding)
         norm = embeddings.layer_norm
-        self._layer_norm = [_variable(norm.gamma), _variable(norm.beta)]
-        self._epsilon = norm.epsilon
+        self._layer_norm = _variable(norm.gamma), _variable(norm.beta), norm.epsilon
         self._names = ["sequence_output", *(f"layer_{layer}" for layer in layers)]
         # Of the outputs, from 0 for the embeddings.
         self._layer_numbers = [n % (config.num_layers + 1) for n in (-1, *layers)]
@@ -294,11 +284,7 @@ class _Encoder(keras.layers.Layer):
         self._encoder_layers = _EncoderLayers(
             backbone.encoder_layers, self.compute_dtype
         )
-        pooler = backbone.pooler
-        self._pooler = [
-            _variable(w, self.compute_dtype) for w in (pooler.kernel, pooler.bias)
-        ]
-        self._pooler_activation = pooler.activation
+        self._pooler, self._pooler_activation = dense(pooler), pooler.activation
         # A `tf.function`, so that all signatures of an export share one graph.
         self._encode = tf.function(
             self._encode,
@@ -341,10 +327,11 @@ class _Encoder(keras.layers.Layer):
             # Indices into [B*S] of all tokens, in sorted order, [T].
             index = tf.reshape(tf.range(rows * length), [rows, length])
             index = tf.boolean_mask(tf.gather(index, order), tf.gather(is_token, order))
+            padded = tf.pad(index, [[0, _MULTIPLE]])  # The last chunk may read beyond.
             tokens = (
-                tf.gather(tf.reshape(token_ids, [-1]), index),
-                tf.gather(tf.reshape(segment_ids, [-1]), index),
-                tf.gather(positions, index % length),
+                tf.gather(tf.reshape(token_ids, [-1]), padded),
+                tf.gather(tf.reshape(segment_ids, [-1]), padded),
+                tf.gather(positions, padded % length),
             )
             states = self._run_in_chunks(weights, tokens, tf.gather(sizes, order))
             # The inverse: 1 + the index into `states`; 0 selects zeros for padding.
@@ -367,7 +354,8 @@ class _Encoder(keras.layers.Layer):
         """Returns hidden states [T, K*H] of rows sorted by length.
 
         Args:
-            tokens: Token ids and segment ids [T] int32, position embeddings [T, H].
+            tokens: Token ids and segment ids int32 [T], position embeddings [T, H], all
+                with `_MULTIPLE` more tokens, whose values do not matter.
             sizes: The number of tokens in each row, [B] int32.
         """
         ends = tf.cumsum(sizes)
@@ -395,12 +383,12 @@ class _Encoder(keras.layers.Layer):
             )
 
             def step(i: tf.Tensor, chunks: tf.TensorArray):
-                in_chunk = slice(token_bounds[i], token_bounds[i + 1])
-                inputs = tuple(values[in_chunk] for values in tokens)
+                begin, count = token_bounds[i], token_bounds[i + 1] - token_bounds[i]
+                end = begin + count + -count % _MULTIPLE
+                inputs = tuple(values[begin:end] for values in tokens)
                 padding = _Padding.from_lengths(sizes[bounds[i] : bounds[i + 1]])
-                return i + 1, chunks.write(
-                    i - start, self._run(weights, inputs, padding)
-                )
+                states = self._run(weights, inputs, padding)[:count]
+                return i + 1, chunks.write(i - start, states)
 
             _, chunks = tf.while_loop(lambda i, _: i < end, step, (start, chunks))
             return chunks.concat()
@@ -424,7 +412,7 @@ class _Encoder(keras.layers.Layer):
             segment_ids = tf.zeros_like(segment_ids)
         if self.config.num_segments:
             x += tf.gather(self._segment_table, segment_ids)
-        x = _layer_norm(x + positions, *self._layer_norm, self._epsilon)
+        x = _layer_norm(x + positions, *self._layer_norm)
         x = tf.reshape(x, [-1, self.config.embedding_dim])
         x = _dense(x, *self._projection) if self._projection else x
         states, last = {0: x}, 0

@@ -27,6 +27,7 @@ import socketserver
 import threading
 import time
 import urllib.parse
+import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -34,8 +35,8 @@ import h11
 import numpy as np
 import tensorflow as tf
 from google.protobuf import json_format, message
-from tensorflow.core.protobuf import meta_graph_pb2
 
+from bert_tf.serving import tensors
 from bert_tf.serving.servable import Servable, check_names, find, invalid, not_found
 
 MAX_REQUEST_BYTES = 64 << 20
@@ -143,11 +144,8 @@ class _Connection(socketserver.BaseRequestHandler):
         while size <= MAX_REQUEST_BYTES and type(event := self._read()) is h11.Data:
             body += event.data
             size = max(size, len(body))
-        if size > MAX_REQUEST_BYTES:
-            raise _too_large(f"The limit is {MAX_REQUEST_BYTES >> 20} MiB.")
-        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-            text = "The development server does not read compressed bodies."
-            raise tf.errors.UnimplementedError(None, None, text)
+        _check_size(size)
+        body = _decompress(bytes(body), headers.get(b"content-encoding", b"identity"))
         method = "GET" if self._is_head else request.method.decode()
         path = urllib.parse.unquote(request.target.partition(b"?")[0])
         if method == "GET" and path in self.server.pages:
@@ -162,7 +160,7 @@ class _Connection(socketserver.BaseRequestHandler):
                     return _JSON, _encode(servable.metadata())
                 case "POST", ":predict":
                     seconds = self._deadline - time.monotonic()
-                    return _JSON, _encode(_predict(servable, bytes(body), seconds))
+                    return _JSON, _encode(_predict(servable, body, seconds))
         raise not_found(f"There is no {method} {path:.200}.")
 
     def _read(self) -> Any:
@@ -198,37 +196,55 @@ def _too_large(message: str) -> tf.errors.OpError:
     return tf.errors.ResourceExhaustedError(None, None, message)
 
 
+def _check_size(size: int) -> None:
+    if size > MAX_REQUEST_BYTES:
+        raise _too_large(f"The limit is {MAX_REQUEST_BYTES >> 20} MiB.")
+
+
+def _decompress(body: bytes, encoding: bytes) -> bytes:
+    match encoding.lower():
+        case b"identity":
+            return body
+        case b"gzip":
+            unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+            try:
+                body = unpacker.decompress(body, MAX_REQUEST_BYTES + 1)
+            except zlib.error as error:
+                raise invalid(f"The body is not valid gzip: {error}") from error
+            _check_size(len(body))
+            return body
+    text = f"Content-Encoding must be gzip or identity. Got {encoding!r:.80}."
+    raise tf.errors.UnimplementedError(None, None, text)
+
+
 # --- Predict ---------------------------------------------------------------------
 
 
 def _predict(servable: Servable, body: bytes, seconds: float) -> dict[str, Any]:
     """Answers the JSON of a predict request within `seconds`."""
-    if not body:
-        raise invalid(
-            "The request must have a body: JSON with Content-Length, or in chunks."
-        )
     try:
         content = json.loads(body, object_hook=_decode_base64)
     except (ValueError, TypeError, RecursionError) as error:
-        raise invalid(f"The request is not valid JSON: {error}") from error
+        text = f"The body, {len(body)} bytes, is not valid JSON: {error}"
+        raise invalid(text) from error
     if not isinstance(content, dict) or len({"inputs", "instances"} & {*content}) != 1:
         raise invalid("The request must be an object with 'inputs' or 'instances'.")
     name = content.get("signature_name", "")
     if not isinstance(name, str):
         raise invalid(f"'signature_name' must be a string. Got {reprlib.repr(name)}.")
-    inputs = servable.signature(name).inputs
+    infos = servable.signature(name).inputs
     if "inputs" in content:
-        columns = _by_name(content["inputs"], inputs)
+        columns = _by_name(content["inputs"], infos)
     else:
         instances = content["instances"]
         if not isinstance(instances, list) or not instances:
             raise invalid("'instances' must be a list of at least one example.")
         if len({isinstance(instance, dict) for instance in instances}) > 1:
             raise invalid("'instances' must be either values or objects, not a mix.")
-        rows = [_by_name(instance, inputs) for instance in instances]
-        columns = {key: [row[key] for row in rows] for key in inputs}
-    columns = {key: _to_array(key, x, inputs[key]) for key, x in columns.items()}
-    arrays = servable.run(name, columns, seconds=seconds)
+        rows = [_by_name(instance, infos) for instance in instances]
+        columns = {key: [row[key] for row in rows] for key in infos}
+    inputs = {key: _to_array(key, x, infos[key].dtype) for key, x in columns.items()}
+    arrays = servable.run(name, inputs, seconds=seconds)
     if (count := sum(array.size for array in arrays.values())) > _MAX_VALUES:
         raise _too_large(
             f"The answer has {count} values, above the limit of {_MAX_VALUES} over "
@@ -261,8 +277,8 @@ def _by_name(value: Any, names: Iterable[str]) -> dict[str, Any]:
     return value
 
 
-def _to_array(name: str, value: Any, info: meta_graph_pb2.TensorInfo) -> np.ndarray:
-    dtype = tf.as_dtype(info.dtype)
+def _to_array(name: str, value: Any, dtype: int) -> np.ndarray:
+    dtype = tf.as_dtype(dtype)
     # If lists differ in length, some elements are lists.
     array = np.array(value, dtype=object)
     numbers = {int, float} if dtype.is_floating else {int}
@@ -270,9 +286,7 @@ def _to_array(name: str, value: Any, info: meta_graph_pb2.TensorInfo) -> np.ndar
     try:
         if not set(map(type, array.flat)) <= types:
             raise TypeError("JSON has another type.")
-        if dtype == tf.string:
-            array = np.vectorize(tf.compat.as_bytes, otypes=[object])(array)
-        return array.astype(dtype.as_numpy_dtype)
+        return tensors.encoded(array).astype(dtype.as_numpy_dtype)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise invalid(
             f"Input {name!r} must have {dtype.name} values, in lists of the same "
@@ -281,11 +295,9 @@ def _to_array(name: str, value: Any, info: meta_graph_pb2.TensorInfo) -> np.ndar
 
 
 def _to_json(name: str, array: np.ndarray) -> Any:
-    if array.dtype.kind == "f":  # The shortest digits: 0.2 and not 0.20000000298.
-        array = array.astype(bytes).astype(np.float64)
-    elif array.dtype.kind == "O" and name.endswith("_bytes"):
+    if array.dtype == object and name.endswith("_bytes"):
         array = _encode_base64(array)
-    return array.tolist()
+    return tensors.to_lists(array)
 
 
 @np.vectorize(otypes=[object])

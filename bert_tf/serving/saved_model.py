@@ -65,7 +65,7 @@ def export_saved_model(
     signatures: Mapping[str, Signature] | keras.Model,
     folder: str | os.PathLike,
     *,
-    directory: Checkpoint | None = None,
+    checkpoint: Checkpoint | None = None,
     version: int = 0,
 ) -> pathlib.Path | str:
     """Writes `<folder>/<version>/` and returns its path.
@@ -79,8 +79,8 @@ def export_saved_model(
             Or a Keras model with a `Tokenizer` and a `BertBackbone`: its signature has
             the names of the input layers and of the layers that return the outputs.
         folder: The folder of the served model, e.g. saved_models/sst2. May be remote.
-        directory: The model directory or checkpoint that the model comes from; not
-            needed for a Keras model.
+        checkpoint: The checkpoint that the model comes from; not needed for a Keras
+            model.
         version: A positive integer, or 0 for the newest version plus one.
 
     Raises:
@@ -91,32 +91,29 @@ def export_saved_model(
     """
     lazy.require_backend("Export", "tensorflow")
     if isinstance(signatures, keras.Model):
-        signatures, directory = _from_keras(signatures, directory)
+        checkpoint = checkpoint or _described(signatures)
+        signatures = {"serving_default": _keras_signature(signatures)}
     local = storage.local_copy(folder, skip=("*",))
     local.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(storage.wait_for_lock(local))
+    with storage.exclusive(local, wait=True):
         name = _new_version(os.fspath(folder), version)
-        path = stack.enter_context(storage.atomic_path(local / name))
-        path.mkdir()
-        functions = _save({**signatures, "metadata": _metadata(directory)}, path)
-        if _can_batch(functions):
-            (path / "batching_params.pbtxt").write_text(_BATCHING, encoding="ascii")
-        distinct = _distinct(signatures)
-        _make_servable(path, distinct)
-        extra = path / "assets.extra"
-        extra.mkdir()
-        directory.vocabulary.write(extra / "vocab.txt")
-        max_length = directory.architecture.max_sequence_length
-        warmed = {name: signatures[name] for name in distinct.values()}
-        _write_warmup(extra / "tf_serving_warmup_requests", warmed, max_length)
+        with storage.atomic_path(local / name) as path:
+            path.mkdir()
+            functions = _save({**signatures, "metadata": _metadata(checkpoint)}, path)
+            if _can_batch(functions):
+                (path / "batching_params.pbtxt").write_text(_BATCHING, encoding="ascii")
+            distinct = _distinct(signatures)
+            _make_servable(path, distinct)
+            (extra := path / "assets.extra").mkdir()
+            checkpoint.vocabulary.write(extra / "vocab.txt")
+            max_length = checkpoint.architecture.max_sequence_length
+            warmed = {name: signatures[name] for name in distinct.values()}
+            _write_warmup(extra / "tf_serving_warmup_requests", warmed, max_length)
     return storage.upload(local / name)
 
 
-def _from_keras(
-    model: keras.Model, directory: Checkpoint | None
-) -> tuple[dict[str, Signature], Checkpoint]:
-    """Returns the signature of a model, and `directory` or one made from its layers."""
+def _described(model: keras.Model) -> Checkpoint:
+    """Returns what the `metadata` of a Keras model tells about its layers."""
     layers = [*model._flatten_layers()]
     tokenizers = [layer for layer in layers if isinstance(layer, Tokenizer)]
     encoders = [layer for layer in layers if isinstance(layer, BertBackbone)]
@@ -125,38 +122,40 @@ def _from_keras(
             "The model must have a bert_tf.Tokenizer and a bert_tf.BertBackbone among "
             f"its layers. Received: {', '.join(layer.name for layer in layers)}"
         )
-    inputs = model.input
-    if not isinstance(inputs, Mapping):
-        inputs = {x.name: x for x in keras.tree.flatten(inputs)}
-    names = [x._keras_history.operation.name for x in model.outputs]
-
-    @signature(*(tf.TensorSpec(x.shape, x.dtype, name) for name, x in inputs.items()))
-    def serving_default(*tensors):
-        if isinstance(model.input, Mapping):
-            outputs = model(dict(zip(inputs, tensors)), training=False)
-        else:
-            x = keras.tree.pack_sequence_as(model.input, tensors)
-            outputs = model(x, training=False)
-        if isinstance(outputs, Mapping):
-            return outputs
-        return dict(zip(names, keras.tree.flatten(outputs), strict=True))
-
-    tokenizer = tokenizers[0]
-    directory = directory or Checkpoint(
-        pathlib.Path(model.name),
+    tokenizer, path, head = tokenizers[0], pathlib.Path(model.name), {"kind": "keras"}
+    return Checkpoint(
+        path,
         encoders[0].config,
         tokenizer.vocabulary,
         tokenizer.lowercase,
-        {"kind": "keras"},
+        head,
         {},
         rules=tokenizer.rules,
     )
-    return {"serving_default": serving_default}, directory
+
+
+def _keras_signature(model: keras.Model) -> Signature:
+    """Returns the signature of a functional model.
+
+    The names of inputs and outputs are those of dictionaries, or of the layers.
+    """
+    flat = keras.Model(model.inputs, model.outputs)  # A `Sequential` has no names.
+    inputs, outputs = model.input, model.output
+    if not isinstance(inputs, Mapping):
+        inputs = {x.name: x for x in model.inputs}
+    if not isinstance(outputs, Mapping):
+        outputs = dict(zip(flat.output_names, flat.outputs, strict=True))
+    named = keras.Model(inputs, outputs)
+
+    @signature(*(tf.TensorSpec(x.shape, x.dtype, name) for name, x in inputs.items()))
+    def serving_default(*tensors):
+        return named(dict(zip(inputs, tensors)), training=False)
+
+    return serving_default
 
 
 def _new_version(folder: str, version: int) -> str:
-    is_directory = storage.is_directory(folder)
-    names = storage.list_directory(folder) if is_directory else []
+    names = [os.path.basename(path) for path in storage.glob("*", folder)]
     if str(version) in names:
         raise ValueError(
             f"{os.path.join(folder, str(version))} exists, and exports never replace a "
@@ -210,13 +209,13 @@ def _can_batch(functions: Mapping[str, tf.types.experimental.ConcreteFunction]) 
     )
 
 
-def _metadata(directory: Checkpoint) -> Signature:
+def _metadata(checkpoint: Checkpoint) -> Signature:
     metadata = {
-        "architecture": dataclasses.asdict(directory.architecture),
-        "head": dict(directory.head),
-        "lowercase": directory.lowercase,
-        "tokenizer_rules": dataclasses.asdict(directory.rules),
-        "vocabulary_sha256": directory.vocabulary.fingerprint,
+        "architecture": dataclasses.asdict(checkpoint.architecture),
+        "head": dict(checkpoint.head),
+        "lowercase": checkpoint.lowercase,
+        "tokenizer_rules": dataclasses.asdict(checkpoint.rules),
+        "vocabulary_sha256": checkpoint.vocabulary.fingerprint,
     }
 
     @signature(string_input("text"))

@@ -21,16 +21,16 @@ from tensorflow_serving.apis import get_model_metadata_pb2 as metadata_pb2
 from tensorflow_serving.apis import get_model_status_pb2 as status_pb2
 from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 
-from bert_tf import storage
+from bert_tf import cli, storage
 from bert_tf.serving import tensors
 
 # Threads that run ops, for all models. Requests of one short text have separate
 # threads, so that they do not wait for large requests. Each thread keeps memory for
 # each shape that it has seen, so many threads would need gigabytes.
-_CORES = min(os.cpu_count(), 4)
+_THREADS = min(cli.num_cores(), 4)
 _POOLS = [
-    {"num_threads": _CORES, "global_name": "bert_tf_short"},
-    {"num_threads": _CORES, "global_name": "bert_tf_others"},
+    {"num_threads": _THREADS, "global_name": f"bert_tf_{name}"}
+    for name in ("short", "others")
 ]
 
 # Limit of the bytes of text, or of token ids, in a short request.
@@ -164,11 +164,9 @@ class Servable:
         if len({*names} & signature.outputs.keys()) < len(names):  # Or duplicates.
             check_names("outputs", names, signature.outputs)
         fetches = [signature.outputs[key].name for key in names]
-        # 0 would be no limit. gRPC gives requests without deadline a larger number.
-        milliseconds = int(1000 * min(max(seconds, 0.001), 1e6))
-        pool = int(not all(map(_is_short, inputs.values())))
         options = config_pb2.RunOptions(
-            timeout_in_ms=milliseconds, inter_op_thread_pool=pool
+            timeout_in_ms=int(1000 * max(seconds, 0.001)),  # 0 would be no limit.
+            inter_op_thread_pool=int(not all(map(_is_short, inputs.values()))),
         )
         try:
             values = self._session.run(fetches, feeds, options)

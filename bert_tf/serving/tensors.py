@@ -1,6 +1,8 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Converts NumPy arrays to and from `TensorProto` messages, without TensorFlow.
+"""Converts NumPy arrays to and from `TensorProto` messages and lists of JSON.
+
+Strings are `bytes` in arrays of dtype object.
 
 TensorFlow's own parser ends the process on some invalid messages, repeats the last
 value if values are missing, and takes seconds to import.
@@ -9,6 +11,7 @@ value if values are missing, and takes seconds to import.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -63,3 +66,18 @@ def to_array(proto: tensor_pb2.TensorProto) -> np.ndarray:
     if proto.tensor_content and dtype.kind != "O":
         return np.frombuffer(proto.tensor_content, dtype).reshape(sizes)
     return np.array(list(getattr(proto, _field(dtype))), dtype).reshape(sizes)
+
+
+def encoded(array: np.ndarray) -> np.ndarray:
+    """Returns an array of dtype object with UTF-8 in place of `str`."""
+    values = [x.encode() if isinstance(x, str) else x for x in array.flat]
+    result = np.empty(array.shape, object)
+    result.flat = values
+    return result
+
+
+def to_lists(array: np.ndarray) -> Any:
+    """Returns nested lists. Floats have few digits: 0.2 and not 0.20000000298."""
+    if array.dtype == np.float32:
+        array = array.astype(bytes).astype(np.float64)
+    return array.tolist()

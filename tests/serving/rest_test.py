@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The REST API over HTTP: TensorFlow Serving's paths, JSON and status codes."""
 
+import gzip
 import http.client
 import json
 import socket
@@ -11,16 +12,12 @@ import urllib.parse
 
 import pytest
 
-from bert_tf.serving import DevServer, rest
-from tests.toy.saved_model import write_toy_model
+from bert_tf.serving import rest
 
 
 @pytest.fixture(scope="module")
-def port(tmp_path_factory):
-    base_path = tmp_path_factory.mktemp("toy")
-    write_toy_model(base_path, 3)
-    with DevServer({"toy": base_path, "größer": base_path}) as server:
-        yield urllib.parse.urlsplit(server.rest_address).port
+def port(toy_server) -> int:
+    return urllib.parse.urlsplit(toy_server.rest_address).port
 
 
 def request_json(port: int, method: str, path: str, body=None) -> tuple[int, dict]:
@@ -42,46 +39,39 @@ LABELLED = {"label": "toy:ab", "probabilities": [2.0, 0.2]}
 ADD = {"ids": [[1, 2], [3, 4]], "negate": [False, True]}
 ADD_ROWS = [{"ids": [1, 2], "negate": False}, {"ids": [3, 4], "negate": True}]
 
+# Outputs named *_bytes are base64; a single output has no name.
+ANSWERED = r"""
+{"instances": ["ab"]} -> {"predictions": [LABELLED]}
 
-@pytest.mark.parametrize(
-    ("request_", "answer"),
-    [
-        ({"instances": ["ab"]}, {"predictions": [LABELLED]}),
-        ({"instances": [{"text": {"b64": "YWI="}}]}, {"predictions": [LABELLED]}),
-        ({"instances": [{"b64": " YW\nI"}]}, {"predictions": [LABELLED]}),
-        ({"signature_name": "", "instances": ["ab"]}, {"predictions": [LABELLED]}),
-        (
-            {"inputs": ["größer"]},
-            {"outputs": {"label": ["toy:größer"], "probabilities": [[8.0, 0.8]]}},
-        ),
-        ({"inputs": {"text": []}}, {"outputs": {"label": [], "probabilities": []}}),
-        (
-            {
-                "signature_name": "join",
-                "instances": [{"text_a": {"b64": "/w=="}, "text_b": "b"}],
-            },
-            # Outputs named *_bytes are base64; a single output has no name.
-            {"predictions": [{"b64": "/2I="}]},
-        ),
-        (
-            {"signature_name": "join", "inputs": {"text_a": ["a"], "text_b": ["b"]}},
-            {"outputs": [{"b64": "YWI="}]},
-        ),
-        (
-            {"signature_name": "add", "inputs": ADD},
-            {
-                "outputs": {
-                    "half": [1.5, -3.5],
-                    "positive": [True, False],
-                    "scalar": "a\0",
-                    "total": [3, -7],
-                }
-            },
-        ),
-    ],
-)
-def test_predict(port, request_, answer):
-    assert predict(port, request_, "/versions/3") == (200, answer)
+{"instances": [{"text": {"b64": "YWI="}}]} -> {"predictions": [LABELLED]}
+
+{"instances": [{"b64": " YW\nI"}]} -> {"predictions": [LABELLED]}
+
+{"signature_name": "", "instances": ["ab"]} -> {"predictions": [LABELLED]}
+
+{"inputs": ["größer"]} ->
+{"outputs": {"label": ["toy:größer"], "probabilities": [[8.0, 0.8]]}}
+
+{"inputs": {"text": []}} -> {"outputs": {"label": [], "probabilities": []}}
+
+{"signature_name": "join", "instances": [{"text_a": {"b64": "/w=="}, "text_b": "b"}]} ->
+{"predictions": [{"b64": "/2I="}]}
+
+{"signature_name": "join", "inputs": {"text_a": ["a"], "text_b": ["b"]}} ->
+{"outputs": [{"b64": "YWI="}]}
+
+{"signature_name": "add", "inputs": ADD} ->
+{"outputs": {"half": [1.5, -3.5], "positive": [true, false],
+ "scalar": "a\u0000", "total": [3, -7]}}
+"""
+
+
+@pytest.mark.parametrize("case", ANSWERED.strip().split("\n\n"))
+def test_predict(port, case):
+    for name, value in (("LABELLED", LABELLED), ("ADD", ADD)):
+        case = case.replace(name, json.dumps(value))
+    request, answer = map(json.loads, case.split("->"))
+    assert predict(port, request, "/versions/3") == (200, answer)
 
 
 def add(**inputs) -> dict:
@@ -97,7 +87,7 @@ def add(**inputs) -> dict:
         (b'{"inputs": ' + b"[" * 70 + b"]" * 70 + b"}", "must have string values"),
         ({"instances": [{"b64": "?"}]}, "not valid JSON"),
         ({"instances": [{"b64": "Y"}]}, "not valid JSON"),
-        (b"", "must have a body"),
+        (b"", "The body, 0 bytes, is not valid JSON"),
         ({"instances": ["a", {"text": "a"}]}, "values or objects, not a mix"),
         ([1], "must be an object with 'inputs' or 'instances'"),
         ({"inputs": [], "instances": []}, "'inputs' or 'instances'"),
@@ -201,34 +191,35 @@ CHUNKS = b"Transfer-Encoding: chunked\r\n\r\n"
 BODY = b'{"instances": ["ab"]}'
 
 
+IN_TWO = b"6\r\n" + BODY[:6] + b"\r\nf;x\r\n" + BODY[6:] + b"\r\n0\r\n\r\n"
+IDENTITY = b"Content-Encoding: Identity\r\nContent-Length: 21\r\n\r\n"
+
+
+def zipped(body: bytes) -> bytes:
+    fields = b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
+    return fields + body
+
+
 @pytest.mark.parametrize(
-    "request_",
-    [
-        POST
-        + CHUNKS
-        + b"6\r\n"
-        + BODY[:6]
-        + b"\r\nf;x\r\n"
-        + BODY[6:]
-        + b"\r\n0\r\n\r\n",
-        POST + b"Content-Encoding: Identity\r\nContent-Length: 21\r\n\r\n" + BODY,
-    ],
+    "request_", [CHUNKS + IN_TWO, IDENTITY + BODY, zipped(gzip.compress(BODY))]
 )
 def test_forms_of_bodies(port, request_):
-    status, _, body = exchange(port, request_)
+    status, _, body = exchange(port, POST + request_)
     assert (status, json.loads(body)) == (200, {"predictions": [LABELLED]})
 
 
 @pytest.mark.parametrize(
     ("request_", "status", "message"),
     [
-        (POST + b"\r\n", 400, "must have a body"),
+        (POST + b"\r\n", 400, "The body, 0 bytes, is not"),
         (POST + CHUNKS + b"x\r\n", 400, "illegal chunk header"),
         (POST + CHUNKS + (b"%x\r\n" % (65 << 20)) + bytes(65 << 20), 413, "64 MiB"),
         (POST + b"Content-Length: %d\r\n\r\n" % (65 << 20), 413, "64 MiB"),
         (POST + b"Content-Length: -1\r\n\r\n", 400, "bad Content-Length"),
         (POST + b"Content-Length: %s\r\n\r\n" % (b"9" * 5000), 400, "bad Content-L"),
-        (POST + b"Content-Encoding: gzip\r\n\r\n", 415, "compressed"),
+        (POST + b"Content-Encoding: br\r\n\r\n", 415, "must be gzip or identity"),
+        (POST + zipped(b"no gzip"), 400, "not valid gzip"),
+        (POST + zipped(gzip.compress(bytes(65 << 20))), 413, "64 MiB"),
         (b"GET /%s HTTP/1.1\r\n" % (b"a" * 99_999), 414, "too long"),
         (b"GET" + STATUS + b"A: %s\r\n" % (b"a" * 99_999), 431, "too long"),
         (b"\x16\x03\x01 TLS\r\n\r\n", 400, "illegal request line"),

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of bert_tf.serving.saved_model on small graphs without a model."""
 
+import functools
 import json
 import pathlib
 import threading
@@ -34,6 +35,17 @@ def directory(vocabulary, tiny_config) -> ModelDirectory:
         head={"kind": "classification", "labels": ["no", "yes"]},
         options={},
     )
+
+
+@pytest.fixture
+def export(tmp_path, directory):
+    """Returns a function that exports signatures to the folder `tmp_path`."""
+    export = serving.export_saved_model
+    return functools.partial(export, folder=tmp_path, checkpoint=directory)
+
+
+def names(folder: pathlib.Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
 
 
 @heads.signature(TEXT)
@@ -87,82 +99,70 @@ def warmup_requests(path: pathlib.Path) -> Iterator[predict_pb2.PredictRequest]:
 # --- Version folders -------------------------------------------------------------
 
 
-def test_versions_increase_and_are_never_replaced(tmp_path, directory):
+def test_versions_increase_and_are_never_replaced(tmp_path, export):
     folder = tmp_path / "made" / "model"
     (folder / str(2**63)).mkdir(parents=True)  # No version.
+    signatures = {"serving_default": length}
     for version, expected in ((0, "1"), (0, "2"), (9, "9"), (0, "10")):
-        path = serving.export_saved_model(
-            {"serving_default": length}, folder, directory=directory, version=version
-        )
+        path = export(signatures, folder=folder, version=version)
         assert path == folder / expected
     before = (folder / "2" / "saved_model.pb").stat()
     with pytest.raises(ValueError, match=r"model/2 exists, and exports never replace"):
-        serving.export_saved_model(
-            {"f": length}, folder, directory=directory, version=2
-        )
+        export(signatures, folder=folder, version=2)
     assert (folder / "2" / "saved_model.pb").stat() == before
-    assert {p.name for p in folder.iterdir()} == {"1", "2", "9", "10", str(2**63)}
+    assert names(folder) == {".lock", "1", "2", "9", "10", str(2**63)}
 
 
-def test_other_graphs_can_call_an_export(tmp_path, directory):
+def test_other_graphs_can_call_an_export(export):
     """As in tf.data or Keras' TFSMLayer, or when the export is loaded and saved."""
-    path = serving.export_saved_model(
-        {"serving_default": length}, tmp_path / "model", directory=directory
-    )
+    path = export({"serving_default": length})
     served = tf.saved_model.load(str(path)).signatures["serving_default"]
     dataset = tf.data.Dataset.from_tensors(["ab"]).map(lambda text: served(text=text))
     assert next(iter(dataset))["length"].numpy().tolist() == [2]
 
 
-def test_exports_wait_for_each_other(tmp_path, directory, monkeypatch):
+def test_exports_wait_for_each_other(tmp_path, export, monkeypatch):
     """Each gets its own version, and removes what a killed one left."""
     save, threads = tf.saved_model.save, []
     (tmp_path / ".unfinished-0123abcd-1" / "variables").mkdir(parents=True)
 
-    def export():
-        serving.export_saved_model({"f": length}, tmp_path, directory=directory)
-
     def start_another(*arguments, **options):
         monkeypatch.setattr(tf.saved_model, "save", save)
-        threads.append(threading.Thread(target=export))
+        threads.append(threading.Thread(target=export, args=[{"f": length}]))
         threads[0].start()
         threads[0].join(timeout=0.5)
-        assert len(list(tmp_path.iterdir())) == 1
+        assert len(names(tmp_path)) == 2
         save(*arguments, **options)
 
     monkeypatch.setattr(tf.saved_model, "save", start_another)
-    export()
+    export({"f": length})
     threads[0].join()
-    assert {p.name for p in tmp_path.iterdir()} == {"1", "2"}
+    assert names(tmp_path) == {".lock", "1", "2"}
     assert serving.Servable("toy", 1, tmp_path / "1")
 
 
 DISK_FULL = tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, DISK_FULL])
-def test_interrupted_export_leaves_no_version(tmp_path, directory, monkeypatch, error):
-    def interrupted(module, path, **kwargs):
-        (pathlib.Path(path) / "variables").mkdir()
-        assert not any(p.name.isdecimal() for p in pathlib.Path(path).parent.iterdir())
+@pytest.mark.parametrize(
+    ("place", "error"),
+    [
+        ("saved_model.save", KeyboardInterrupt),
+        ("saved_model.save", DISK_FULL),
+        ("io.TFRecordWriter.write", DISK_FULL),
+    ],
+)
+def test_interrupted_export_leaves_no_version(
+    tmp_path, export, monkeypatch, place, error
+):
+    def interrupted(*arguments, **options):
+        assert not any(name.isdecimal() for name in names(tmp_path))
         raise error
 
-    monkeypatch.setattr(tf.saved_model, "save", interrupted)
+    monkeypatch.setattr(f"tensorflow.{place}", interrupted)
     with pytest.raises((KeyboardInterrupt, OSError), match=r"^$|No space left"):
-        serving.export_saved_model(
-            {"f": length}, tmp_path / "model", directory=directory
-        )
-    assert list((tmp_path / "model").iterdir()) == []
-
-
-def test_full_disk_while_the_warmup_is_written(tmp_path, directory, monkeypatch):
-    def write(self, record):
-        raise DISK_FULL
-
-    monkeypatch.setattr(tf.io.TFRecordWriter, "write", write)
-    with pytest.raises(OSError, match="No space left"):
-        serving.export_saved_model({"f": length}, tmp_path, directory=directory)
-    assert list(tmp_path.iterdir()) == []
+        export({"f": length})
+    assert names(tmp_path) == {".lock"}
 
 
 # --- Op check --------------------------------------------------------------------
@@ -219,21 +219,19 @@ def callback(text):
         (calls_compiled, "jit_compile=True"),
     ],
 )
-def test_unsupported_ops_and_attributes_are_named(tmp_path, directory, function, named):
+def test_unsupported_ops_and_attributes_are_named(tmp_path, export, function, named):
     with pytest.raises(ValueError, match="TensorFlow Serving") as caught:
-        serving.export_saved_model(
-            {"f": function}, tmp_path / "model", directory=directory
-        )
+        export({"f": function})
     assert named in str(caught.value)
-    assert list((tmp_path / "model").iterdir()) == []
+    assert names(tmp_path) == {".lock"}
 
 
-def test_new_attributes_with_default_values_are_accepted(tmp_path, directory):
+def test_new_attributes_with_default_values_are_accepted(export):
     @heads.signature(NUMBERS)
     def top(token_ids):  # TopKV2 has no index_type in TensorFlow 2.12.
         return {"values": tf.math.top_k(token_ids).values}
 
-    serving.export_saved_model({"top": top}, tmp_path / "model", directory=directory)
+    export({"top": top})
 
 
 UNNAMED = tf.function(
@@ -244,15 +242,15 @@ UNNAMED = tf.function(
 @pytest.mark.parametrize(
     "function", [tf.strings.length, tf.function(tf.strings.length), UNNAMED]
 )
-def test_functions_without_named_inputs_are_refused(tmp_path, directory, function):
+def test_functions_without_named_inputs_are_refused(export, function):
     with pytest.raises(ValueError, match="signature f must have named inputs"):
-        serving.export_saved_model({"f": function}, tmp_path, directory=directory)
+        export({"f": function})
 
 
-def test_plain_functions_check_ranks_too(tmp_path, directory):
+def test_plain_functions_check_ranks_too(export):
     """Servers check names and dtypes only; tf_text's ops read out of bounds."""
     plain = tf.function(lambda text: {"text": text}, input_signature=[TEXT])
-    path = serving.export_saved_model({"f": plain}, tmp_path, directory=directory)
+    path = export({"f": plain})
     functions = read_meta_graph(path).graph_def.library.function
     ops = [n.op for f in functions if "lambda" in f.signature.name for n in f.node_def]
     assert "EnsureShape" in ops
@@ -261,29 +259,23 @@ def test_plain_functions_check_ranks_too(tmp_path, directory):
 # --- Files -----------------------------------------------------------------------
 
 
-def test_used_variables_are_written_once_and_others_not(tmp_path, directory):
+def test_used_variables_are_written_once_and_others_not(export):
     weights, unused = tf.Variable([1, 2]), tf.Variable([3, 4, 5])
     one = tf.function(lambda x: {"y": x + weights[0]}, input_signature=[NUMBERS])
     two = tf.function(lambda x: {"y": x + weights[1]}, input_signature=[NUMBERS])
-    path = serving.export_saved_model(
-        {"one": one, "two": two}, tmp_path, directory=directory
-    )
-
+    path = export({"one": one, "two": two})
     written = dict(tf.train.list_variables(str(path / "variables" / "variables")))
     del written["_CHECKPOINTABLE_OBJECT_GRAPH"]
     assert list(written.values()) == [[2]] != [unused.shape]
-    (handle,) = [
-        node
-        for node in read_meta_graph(path).graph_def.node
-        if node.op == "VarHandleOp"
-    ]
+    nodes = read_meta_graph(path).graph_def.node
+    (handle,) = [node for node in nodes if node.op == "VarHandleOp"]
     assert "debug_name" not in handle.attr
     loaded = tf.saved_model.load(str(path)).signatures
     assert loaded["two"](token_ids=tf.constant([[7]]))["y"].numpy() == [[9]]
 
 
-def test_metadata_and_vocabulary_file(tmp_path, directory, vocabulary):
-    path = serving.export_saved_model({"f": length}, tmp_path, directory=directory)
+def test_metadata_and_vocabulary_file(export, vocabulary):
+    path = export({"f": length})
     function = tf.saved_model.load(str(path)).signatures["metadata"]
     text, again = function(tf.constant(["", "ignored"]))["json"].numpy()
     assert text == again  # One per row, as batching requires.
@@ -295,13 +287,13 @@ def test_metadata_and_vocabulary_file(tmp_path, directory, vocabulary):
     assert tuple(tokens.split()) == vocabulary.tokens
 
 
-def test_warmup_covers_signatures_lengths_and_batches(tmp_path, directory):
+def test_warmup_covers_signatures_lengths_and_batches(export):
     @heads.signature(NUMBERS)
     def ids(token_ids):
         return {"sum": tf.reduce_sum(token_ids, 1)}
 
     signatures = {"serving_default": length, "ids": ids}
-    path = serving.export_saved_model(signatures, tmp_path, directory=directory)
+    path = export(signatures)
     assert (path / "batching_params.pbtxt").exists()
     sizes = {name: set() for name in signatures}
     for request in warmup_requests(path):
@@ -312,16 +304,14 @@ def test_warmup_covers_signatures_lengths_and_batches(tmp_path, directory):
     assert all(shapes == {(1, 8), (8, 32)} for shapes in sizes.values())
 
 
-def test_failing_warmup_request_aborts_the_export(tmp_path, directory):
+def test_failing_warmup_request_aborts_the_export(tmp_path, export):
     @heads.signature(TEXT)
     def only_one(text):
         return {"text": tf.ensure_shape(text, [1])}
 
     with pytest.raises(tf.errors.InvalidArgumentError):
-        serving.export_saved_model(
-            {"f": only_one}, tmp_path / "model", directory=directory
-        )
-    assert list((tmp_path / "model").iterdir()) == []
+        export({"f": only_one})
+    assert names(tmp_path) == {".lock"}
 
 
 # --- Keras models ------------------------------------------------------------------
@@ -346,4 +336,4 @@ def test_keras_model_without_tokenizer_is_refused(tmp_path, one_layer):
     model = bert_tf.BertBackbone(one_layer)
     with pytest.raises(ValueError, match=r"must have a bert_tf\.Tokenizer .* pooler"):
         serving.export_saved_model(model, tmp_path)
-    assert not [*tmp_path.iterdir()]
+    assert not names(tmp_path)

@@ -128,10 +128,7 @@ def test_report_has_results_examples_and_the_command(trained, two_phases):
         assert f" | {metrics[name]:.1%} |\n" in report, name
     assert f"| weights | {4090:,} |" in report
     line, *following = re.findall(r"^python -m \w+\.\w+ (.*)", report, re.MULTILINE)
-    assert (
-        cli._to_options(PretrainConfig, cli._parse(PretrainConfig, shlex.split(line)))
-        == two_phases
-    )
+    assert cli.parse(PretrainConfig, shlex.split(line)) == two_phases
     assert len(following) == 3
     # The second segment has one token at each position.
     shown = re.findall(r"^\| .*\*\*\[\?\]\*\*.* \| (\S+) \| (\S+) \d+%, ", report, re.M)
