@@ -101,20 +101,19 @@ def main(options: ParityConfig) -> None:
         "the checkpoint's GELU": ours[-1:],
     }
     with tempfile.TemporaryDirectory() as folder:
-        hugging_face, preset = f"{folder}/hugging_face", f"{folder}/preset"
+        hugging_face = f"{folder}/hugging_face"
         checkpoints.write_checkpoint(checkpoint, hugging_face)
-        checkpoints.write_checkpoint(checkpoint, preset, "keras_hub")
         model = transformers.BertModel.from_pretrained(hugging_face).eval()
         row(
             "converted to the Hugging Face format, all layers",
             "transformers, torch",
             _largest(ours, _torch_hidden_states(model, inputs), inputs),
         )
-        theirs = keras_hub.models.BertBackbone.from_preset(preset)
+        theirs = keras_hub.models.BertBackbone.from_preset(hugging_face)
         outputs = theirs.predict(inputs, batch_size=_BATCH, verbose=0)
     for gelu, expected in last.items():
         difference = _largest(expected, [outputs["sequence_output"]], inputs)
-        row(f"converted to a preset, last layer, {gelu}", "KerasHub", difference)
+        row(f"converted, last layer, {gelu}", "KerasHub", difference)
 
 
 def _read(path: str, count: int) -> list[str]:

@@ -122,10 +122,10 @@ def _time(options: BenchmarkConfig, variant: Callable) -> dict[str, float]:
     """Times steps."""
     import tensorflow as tf
 
-    from bert_tf.checkpoints import untrained_encoder
+    from bert_tf.checkpoints import Checkpoint
     from tasks.classification import Classification
 
-    encoder = untrained_encoder(options.size, options.vocabulary)
+    encoder = Checkpoint.untrained(options.size, options.vocabulary)
     task = Classification(
         Classification.Config(
             task=options.task,

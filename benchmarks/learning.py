@@ -156,9 +156,9 @@ def _write_initial_weights(
 def _bert_tf(
     folder: pathlib.Path, settings: PretrainConfig, seed: int
 ) -> tuple[_TrainStep, _Evaluate]:
-    from bert_tf import checkpoints, training
+    from bert_tf import modeling, training
 
-    model = checkpoints.open_checkpoint(folder).load_pretrainer()
+    model = modeling.BertPretrainer.from_checkpoint(folder)
     schedule = settings.phases()[0].schedule
     model.compile(training.create_optimizer(settings, schedule))
 

@@ -1,18 +1,16 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Converts a checkpoint to a model directory or a KerasHub preset, to publish it.
+"""Converts a checkpoint to a model directory, to publish it.
 
     python -m bert_tf.convert --from=all-MiniLM-L6-v2 --to=models/minilm
     python -m bert_tf.convert --from=models/sst2 --to=share/sst2 \\
         --base_model=google-bert/bert-base-uncased --data=stanfordnlp/sst2
     python -m bert_tf.convert --from=models/sst2 --to=hf://user/sst2
-    python -m bert_tf.convert --from=models/sst2 --to=sst2 --format=keras_hub
 
 The input is a model directory, or a folder in the format of Google (TensorFlow 1), the
 Model Garden (TensorFlow 2), Hugging Face (safetensors) or KerasHub (a preset). The
 format is detected from the files. Handles such as hf://google-bert/bert-base-uncased
-are downloaded. transformers opens a model directory; --format=keras_hub writes a preset
-that KerasHub opens.
+are downloaded. transformers, sentence-transformers and KerasHub open a model directory.
 
 A model directory is ready to be published: it has a model card, README.md, and no
 training state, logs and local paths. Add your license to the first lines of README.md.
@@ -39,11 +37,6 @@ class ConvertConfig(cli.Options):
     to: str = cli.option(
         help="Folder to write, or hf://user/name: a repository of the Hugging Face Hub."
     )
-    format: str = cli.option(
-        "hugging_face",
-        help="Format: hugging_face, a model directory, or keras_hub, a preset.",
-        choices=("hugging_face", "keras_hub"),
-    )
     head: str = cli.option("", help=cli.HEAD_HELP)
     base_model: str = cli.option(
         "", help="For the model card: the Hub's name of --init_from of the training."
@@ -59,7 +52,7 @@ def main(options: ConvertConfig) -> None:
     print(f"Read {source.path} ({source.format}).", *source.describe(), sep="\n  ")
     source.load_backbone()  # Weights of another shape than the config implies raise.
     card = {"base_model": options.base_model, "data": options.data}
-    left_out = checkpoints.write_checkpoint(source, options.to, options.format, **card)
+    left_out = checkpoints.write_checkpoint(source, options.to, **card)
     print(f"Wrote {options.to}.")
     if left_out:
         print(f"  Left out, because the format cannot hold it: {', '.join(left_out)}")

@@ -19,10 +19,7 @@ def test_command_prints_what_it_read_and_wrote(tmp_path, vocabulary, capsys, cap
     source = toy.write_hugging_face(
         tmp_path / "theirs", vocabulary, "BertForMaskedLM", tensors=tensors
     )
-    options = ConvertConfig(
-        from_=str(source), to=str(tmp_path / "to"), format="keras_hub"
-    )
-    convert.main(options)
+    convert.main(ConvertConfig(from_=str(source), to=str(tmp_path / "to")))
     printed = capsys.readouterr().out
     for line in (
         f"Read {source} (Hugging Face BertForMaskedLM).",
@@ -33,9 +30,6 @@ def test_command_prints_what_it_read_and_wrote(tmp_path, vocabulary, capsys, cap
     ):
         assert line in printed, line
     assert "Tensors that are not used: bert.extra." in caplog.text
-    text = "KerasHub always computes with activation='gelu_tanh'; the checkpoint has 'g"
-    assert text in caplog.text
-    assert (tmp_path / "to" / "task.json").exists()
 
 
 @pytest.fixture
@@ -43,12 +37,10 @@ def hub(monkeypatch, tmp_path):
     """Plays the Hugging Face Hub: keeps repositories in folders of `tmp_path`."""
     hub = types.SimpleNamespace(user="me")
 
-    def whoami():
-        if not hub.user:
-            raise huggingface_hub.errors.LocalTokenNotFoundError("No token found.")
-
     def create_repo(name, exist_ok):
         assert exist_ok
+        if not hub.user:
+            raise huggingface_hub.errors.LocalTokenNotFoundError("No token found.")
         if not name.startswith(f"{hub.user}/"):
             raise PermissionError("403 Forbidden")
         (tmp_path / name).mkdir(parents=True, exist_ok=True)
@@ -57,9 +49,7 @@ def hub(monkeypatch, tmp_path):
         for file in folder_path.rglob("*"):
             (tmp_path / repo_id / file.name).write_bytes(file.read_bytes())
 
-    api = types.SimpleNamespace(
-        whoami=whoami, create_repo=create_repo, upload_folder=upload_folder
-    )
+    api = types.SimpleNamespace(create_repo=create_repo, upload_folder=upload_folder)
     monkeypatch.setattr(huggingface_hub, "HfApi", lambda: api)
     return hub
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What all checkpoints have, whatever their format; checkpoints derived from others."""
+"""What all checkpoints have, whatever their format."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ import numpy as np
 from absl import logging
 
 from bert_tf import heads, storage, text
-from bert_tf.modeling import BertBackbone, BertConfig, BertModel, BertPretrainer
+from bert_tf.modeling import BertBackbone, BertConfig, BertModel
 
 METRICS = "metrics.json"
 TOKEN_EMBEDDING = "embeddings/token_embedding/embeddings"
+_LAYER = "encoder_layer_"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -169,17 +170,6 @@ class Checkpoint:
         """Returns the encoder with its weights, without any head."""
         return self._load(self.build_backbone(dtype, name=name))
 
-    def load(self, dtype: Any = None) -> keras.Model:
-        """Returns the encoder and its own head, e.g. a `SequenceClassifier`."""
-        model_class = heads.find_head(self.head["kind"]).model_class
-        if model_class is BertBackbone:
-            return self.load_backbone(dtype)
-        return self.load_model(model_class, dtype=dtype)
-
-    def load_pretrainer(self, dtype: Any = None) -> BertPretrainer:
-        """Returns the encoder and the pre-training heads with their weights."""
-        return self.load_model(BertPretrainer, dtype=dtype)
-
     def load_model(
         self,
         model_class: type[BertModel],
@@ -209,6 +199,76 @@ class Checkpoint:
             message = "%s has no weights for: %s (newly initialized)"
             logging.warning(message, self.path, ", ".join(missing))
         return model
+
+    # --- New and derived checkpoints -------------------------------------------
+
+    @staticmethod
+    def untrained(size: str, vocabulary: str) -> Checkpoint:
+        """Returns an encoder without weights, to train from random ones.
+
+        Args:
+            size: See `BertConfig.from_size`.
+            vocabulary: The vocabulary file. Its tokens tell whether it is cased.
+        """
+        tokens = text.Vocabulary.from_file(vocabulary)
+        lowercase, note = text.guess_lowercase(tokens)
+        print(f"{vocabulary}: {note}")
+        architecture = BertConfig.from_size(size, tokens.size)
+        path, head = pathlib.Path(vocabulary), {"kind": "encoder"}
+        return Checkpoint(path, architecture, tokens, lowercase, head, {})
+
+    def keep_layers(self, layers: Sequence[int]) -> Checkpoint:
+        """Returns the checkpoint with some of the encoder layers, counted from 1."""
+        weights = {n: x for n, x in self.weights.items() if not n.startswith(_LAYER)}
+        for new, old in enumerate(layers):
+            for name, read in self.weights.items():
+                layer, _, variable = name.partition("/")
+                if layer == f"{_LAYER}{old - 1}":
+                    weights[f"{_LAYER}{new}/{variable}"] = read
+        architecture = dataclasses.replace(self.architecture, num_layers=len(layers))
+        return dataclasses.replace(self, weights=weights, architecture=architecture)
+
+    def extend_vocabulary(self, vocabulary: text.Vocabulary) -> Checkpoint:
+        """Returns the checkpoint with more tokens.
+
+        The weights of a new token are the mean over the pieces that it was split into:
+        its embedding, and its bias in the masked-LM head. All other weights stay the
+        same.
+
+        Args:
+            vocabulary: Extends that of the checkpoint, see `Vocabulary.extends`.
+        """
+        old, new = self.vocabulary, vocabulary.tokens
+        ids = [i for i, token in enumerate(new) if old.tokens[i : i + 1] != (token,)]
+        words = [new[i].removeprefix(text.CONTINUATION_PREFIX) for i in ids]
+
+        def extended(read: Callable[[], np.ndarray]) -> np.ndarray:
+            values = read()
+            result = np.resize(values, [len(new), *values.shape[1:]])
+            for index, pieces in zip(ids, text.split_words(words, old), strict=True):
+                result[index] = values[pieces].mean(axis=0)
+            return result
+
+        weights = dict(self.weights)
+        for name in weights.keys() & {TOKEN_EMBEDDING, "mlm/bias"}:
+            weights[name] = functools.partial(extended, weights[name])
+        config = dataclasses.replace(self.architecture, vocabulary_size=len(new))
+        changes = {"architecture": config, "vocabulary": vocabulary}
+        return dataclasses.replace(self, weights=weights, **changes)
+
+    def standardized(self, head: Mapping[str, Any]) -> Checkpoint:
+        """Returns a checkpoint whose scores have the `mean` and `deviation` of a head.
+
+        Returns the checkpoint itself if the head has none.
+        """
+        if not (deviation := head.get("deviation")):
+            return self
+        kernel, bias = self.weights["logits/kernel"], self.weights["logits/bias"]
+        scaled = {
+            "logits/kernel": lambda: kernel() / deviation,
+            "logits/bias": lambda: (bias() - head["mean"]) / deviation,
+        }
+        return dataclasses.replace(self, weights={**self.weights, **scaled})
 
     # --- Metrics ---------------------------------------------------------------
 
@@ -243,81 +303,3 @@ def _matching_names(ours: Iterable[str], theirs: Iterable[str]) -> dict[str, str
 
 def _numbers(name: str) -> list[int]:
     return [int(number) for number in re.findall(r"_(\d+)(?=/|$)", name)]
-
-
-# --- New and derived checkpoints -------------------------------------------------
-
-
-def untrained_encoder(size: str, vocabulary: str) -> Checkpoint:
-    """Returns an encoder without weights, to train from random ones.
-
-    Args:
-        size: See `BertConfig.from_size`.
-        vocabulary: The vocabulary file. Its tokens tell whether it is cased.
-    """
-    tokens = text.Vocabulary.from_file(vocabulary)
-    lowercase, note = text.guess_lowercase(tokens)
-    print(f"{vocabulary}: {note}")
-    architecture = BertConfig.from_size(size, tokens.size)
-    path, head = pathlib.Path(vocabulary), {"kind": "encoder"}
-    return Checkpoint(path, architecture, tokens, lowercase, head, {})
-
-
-def keep_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
-    """Returns a checkpoint with some of the encoder layers, counted from 1."""
-    weights = {}
-    for name, read in checkpoint.weights.items():
-        layer, _, variable = name.partition("/")
-        if not layer.startswith("encoder_layer_"):
-            weights[name] = read
-        for index, kept in enumerate(layers):
-            if layer == f"encoder_layer_{kept - 1}":
-                weights[f"encoder_layer_{index}/{variable}"] = read
-    architecture = dataclasses.replace(checkpoint.architecture, num_layers=len(layers))
-    return dataclasses.replace(checkpoint, weights=weights, architecture=architecture)
-
-
-def extend_vocabulary(
-    checkpoint: Checkpoint, vocabulary: text.Vocabulary
-) -> Checkpoint:
-    """Returns a checkpoint with more tokens.
-
-    The weights of a new token are the mean over the pieces that it was split into: its
-    embedding, and its bias in the masked-LM head. All other weights stay the same.
-
-    Args:
-        checkpoint: An opened checkpoint.
-        vocabulary: Extends that of the checkpoint, see `Vocabulary.extends`.
-    """
-    old, new = checkpoint.vocabulary, vocabulary.tokens
-    ids = [i for i, token in enumerate(new) if old.tokens[i : i + 1] != (token,)]
-    words = [new[i].removeprefix(text.CONTINUATION_PREFIX) for i in ids]
-
-    def extended(read: Callable[[], np.ndarray]) -> np.ndarray:
-        values = read()
-        result = np.resize(values, [len(new), *values.shape[1:]])
-        for index, pieces in zip(ids, text.split_words(words, old), strict=True):
-            result[index] = values[pieces].mean(axis=0)
-        return result
-
-    weights = dict(checkpoint.weights)
-    for name in weights.keys() & {TOKEN_EMBEDDING, "mlm/bias"}:
-        weights[name] = functools.partial(extended, weights[name])
-    config = dataclasses.replace(checkpoint.architecture, vocabulary_size=len(new))
-    return dataclasses.replace(
-        checkpoint, weights=weights, architecture=config, vocabulary=vocabulary
-    )
-
-
-def standardized(checkpoint: Checkpoint, head: Mapping[str, Any]) -> Checkpoint:
-    """Returns a checkpoint whose scores have the `mean` and `deviation` of a head.
-
-    Returns `checkpoint` itself if the head has none.
-    """
-    if not (deviation := head.get("deviation")):
-        return checkpoint
-    weights = dict(checkpoint.weights)
-    kernel, bias = weights["logits/kernel"], weights["logits/bias"]
-    weights["logits/kernel"] = lambda: kernel() / deviation
-    weights["logits/bias"] = lambda: (bias() - head["mean"]) / deviation
-    return dataclasses.replace(checkpoint, weights=weights)

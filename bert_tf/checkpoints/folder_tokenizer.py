@@ -23,18 +23,12 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf import storage
+from bert_tf import storage, text
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.families import families
 from bert_tf.lazy import lazy_import
 from bert_tf.storage import check_fields, read_json_object
-from bert_tf.text import (
-    SPECIAL_TOKENS,
-    AddedToken,
-    TokenizerRules,
-    Vocabulary,
-    guess_lowercase,
-)
+from bert_tf.text import SPECIAL_TOKENS, AddedToken, Vocabulary
 
 # Opening checkpoints of other formats does not need it.
 tokenizers = lazy_import("tokenizers")
@@ -53,8 +47,7 @@ _RULES = {
 }
 
 # The name of each special token in tokenizer_config.json, and its only allowed value.
-_KEYS = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-_NAMES = dict(zip(_KEYS, SPECIAL_TOKENS))
+_NAMES = {f"{token.strip('[]').lower()}_token": token for token in SPECIAL_TOKENS}
 
 _INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 
@@ -146,7 +139,7 @@ def open_tokenizer(
     rules["second_segment"] *= "token_type_ids" in inputs
     lowercase = rules.pop("lowercase", None)
     if lowercase is None:
-        lowercase, note = guess_lowercase(vocabulary)
+        lowercase, note = text.guess_lowercase(vocabulary)
         if not lowercase:
             raise ValueError(
                 f"{path}: do_lower_case is not set, so transformers lowercases and "
@@ -168,7 +161,7 @@ def open_tokenizer(
     return {
         "vocabulary": vocabulary,
         "lowercase": lowercase,
-        "rules": TokenizerRules(library, added_tokens=added, **rules),
+        "rules": text.TokenizerRules(library, added_tokens=added, **rules),
         "options": {"max_sequence_length": length},
     }
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import functools
 import pathlib
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -27,6 +28,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from bert_tf.checkpoints import weight_files
 from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.weight_files import ATTENTION, OURS
 from bert_tf.families import families
 from bert_tf.modeling import BertConfig
 from bert_tf.text import Vocabulary, guess_lowercase
@@ -42,16 +44,15 @@ _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 # --- Names of weights ------------------------------------------------------------
 
-OURS = "encoder_layer_{i}"
-ATTENTION = ("query", "key", "value", "attention_output")
-# transformers has the same names with dots.
-_GOOGLE = {
-    ours: theirs.replace(".", "/").replace("/layer/", "/layer_")
-    for ours, theirs in families()["bert"].layers("pretrainer").items()
+_MASKED_LM = {
+    "mlm/dense": "cls/predictions/transform/dense",
+    "mlm/layer_norm": "cls/predictions/transform/LayerNorm",
 }
-_MASKED_LM = {ours: _GOOGLE[ours] for ours in ("mlm/dense", "mlm/layer_norm")}
-del _GOOGLE["nsp"]  # As in other output layers, its weights have irregular names.
-
+# transformers has the same names with dots.
+_GOOGLE = _MASKED_LM | {
+    ours: theirs.replace(".", "/").replace("/layer/", "/layer_")
+    for ours, theirs in families()["bert"].layers("encoder").items()
+}
 
 # Prefixes of the output layers of run_squad.py, run_classifier.py and BioBERT's
 # run_ner.py, by kind of head.
@@ -60,18 +61,13 @@ _OUTPUTS = {"question_answering": "cls/squad/", "classification": "", "tagging":
 
 def _google_names(kind: str | None) -> weight_files.Names:
     """Returns the table for a head of this kind."""
-    outputs = {"nsp": "cls/seq_relationship/"}
+    outputs = {"mlm": "cls/predictions/", "nsp": "cls/seq_relationship/"}
     if kind in _OUTPUTS:
         outputs["logits"] = _OUTPUTS[kind]
-    return {
-        **weight_files.names_of_layers(
-            _GOOGLE, weight_files.KERAS_SUFFIXES | {"embeddings": ""}
-        ),
-        "mlm/bias": ["cls/predictions/output_bias"],
-        **weight_files.names_of_layers(
-            outputs, {"kernel": "output_weights", "bias": "output_bias"}
-        ),
-    }
+    suffixes = weight_files.KERAS_SUFFIXES | {"embeddings": ""}
+    names = weight_files.names_of_layers(_GOOGLE, suffixes)
+    suffixes = {"kernel": "output_weights", "bias": "output_bias"}
+    return names | weight_files.names_of_layers(outputs, suffixes)
 
 
 _GARDEN_TOKENS = "word_embeddings/embeddings"
@@ -95,14 +91,19 @@ def _garden_names(scope: str) -> weight_files.Names:
     """Returns the table for encoders whose names begin with `scope`."""
     layers = {ours: scope + theirs for ours, theirs in _GARDEN_ENCODER.items()}
     layers |= {ours: f"bert/{theirs}" for ours, theirs in _MASKED_LM.items()}
-    names = weight_files.names_of_layers(layers)
-    return names | {"mlm/bias": ["bert/cls/predictions/output_bias/bias"]}
+    layers["mlm"] = "bert/cls/predictions/output_bias"
+    return weight_files.names_of_layers(layers)
 
 
 # --- Reading ---------------------------------------------------------------------
 
 
-def find_prefix(path: pathlib.Path) -> str | None:
+def detect(path: pathlib.Path, config: Mapping[str, Any]) -> bool:
+    """Returns whether a folder's only weights are those of a TensorFlow checkpoint."""
+    return bool(last_checkpoint(path)) and not any(path.glob("*.safetensors"))
+
+
+def last_checkpoint(path: pathlib.Path) -> str | None:
     """Returns a folder's checkpoint path without suffix, that of the last step."""
 
     def order(file: pathlib.Path) -> tuple[bool, int]:
@@ -125,7 +126,7 @@ def open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
             missing.
         FileNotFoundError: vocab.txt is missing.
     """
-    prefix = find_prefix(path)
+    prefix = last_checkpoint(path)
     tensors, format = _load(prefix), FORMAT
     config = next(filter(pathlib.Path.is_file, map(path.joinpath, _CONFIGS)), None)
     if config is None:

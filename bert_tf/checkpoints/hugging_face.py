@@ -21,7 +21,7 @@ from absl import logging
 
 from bert_tf import heads, storage
 from bert_tf.checkpoints import weight_files
-from bert_tf.checkpoints.checkpoint import TOKEN_EMBEDDING, Checkpoint
+from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.folder_tokenizer import open_tokenizer
 from bert_tf.families import Family, families
 from bert_tf.modeling import HUGGING_FACE_ACTIVATIONS, BertConfig
@@ -60,15 +60,10 @@ def _names(architecture: BertConfig, kind: str | None) -> weight_files.Names:
         architecture: The architecture.
         kind: None for an encoder or a pre-trained model.
     """
-    family = architecture.family
-    layers = family.layers(kind or "pretrainer")
+    layers = architecture.family.layers(kind or "pretrainer")
     if architecture.embedding_dim == architecture.hidden_dim:
         layers.pop("embeddings/projection", None)
-    names = weight_files.names_of_layers(layers, weight_files.TORCH_SUFFIXES)
-    if "mlm/dense" in layers:
-        names["mlm/bias"] = [*family.output_bias]
-        names[TOKEN_EMBEDDING].append(family.output_matrix)
-    return names
+    return weight_files.names_of_layers(layers, weight_files.TORCH_SUFFIXES)
 
 
 def _with_torch_names(
@@ -116,7 +111,7 @@ def _torch_name(name: str) -> str:
 # --- Config ----------------------------------------------------------------------
 
 # A config.json with one of these keys was written by transformers.
-CONFIG_KEYS = {"model_type", "architectures", "num_hidden_layers"}
+_CONFIG_KEYS = {"model_type", "architectures", "num_hidden_layers"}
 
 # `problem_type` -> `problem` of classifiers.
 _PROBLEMS = {
@@ -176,12 +171,7 @@ def _labels(path: pathlib.Path, config: Mapping[str, Any]) -> list[str] | None:
     return list(map(str, labels))
 
 
-def _own_settings(
-    path: pathlib.Path,
-    config: Mapping[str, Any],
-    labels: list[str] | None,
-    problem: str | None,
-) -> dict[str, Any]:
+def _own_settings(path: pathlib.Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns `head`, `options`, `tokenizer` that `write_config` wrote, by these names.
 
     The result is empty for folders of other projects, and if transformers saved a model
@@ -192,27 +182,22 @@ def _own_settings(
     """
     ours, place = config.get("bert_tf") or {}, f"{path / CONFIG}: bert_tf"
     storage.check_fields(place, ours, head=dict, options=dict, tokenizer=dict)
-    head = dict(ours.get("head") or {})
+    head, classes = ours.get("head") or {}, config.get("architectures")
     storage.check_fields(f"{place}: head", head, kind=str, decision=dict)
-    kind, classes = head.get("kind"), config.get("architectures")
-    known = heads.known_head(kind or "encoder")
+    kind = head.get("kind")
     if not kind or (classes and _listed_kind(kind) != _KINDS.get(classes[0], "")):
         return {}
-    if not labels and classes and "logits" in known.layers and not known.num_outputs:
-        labels = ["LABEL_0", "LABEL_1"]  # transformers does not write these two.
-    if problem:
-        head["problem"] = problem
-    if labels and problem != "regression":
-        head["labels"] = labels
-        thresholds = (head.get("decision") or {}).get("thresholds", labels)
-        if np.size(thresholds) not in (1, len(labels)):  # Trained with other labels.
-            del head["decision"]
     if kind == "embedding":  # Only with modules of sentence-transformers, see there.
-        head["kind"] = "encoder"
-    return {**ours, "head": head}
+        return {**ours, "head": {**head, "kind": "encoder"}}
+    return ours
 
 
 # --- Reading ---------------------------------------------------------------------
+
+
+def detect(path: pathlib.Path, config: Mapping[str, Any]) -> bool:
+    """Returns whether transformers or this project wrote a folder's config.json."""
+    return bool(config.keys() & _CONFIG_KEYS)
 
 
 def open_folder(
@@ -236,7 +221,14 @@ def open_folder(
     declared = _KINDS.get(class_name)
     kind = kind or (None if declared in ("encoder", "pretrainer") else declared)
     labels, problem = _labels(path, config), _PROBLEMS.get(config.get("problem_type"))
-    ours = _own_settings(path, config, labels, problem)
+    head = {"labels": labels, "problem": problem, "activation": activation}
+    ours, settings = _own_settings(path, config), {}
+    if ours:
+        settings = {name: x for name, x in head.items() if x} | ours["head"]
+        if problem == "regression":
+            settings.pop("labels", None)
+    elif kind == "tagging":  # Pipelines of transformers tag every piece of a word.
+        settings = {"aggregation": "simple"}
     own_names = bool(ours) and not config.get("architectures")
     tensors = weight_files.read_safetensors(path, required=not ours)
     if not own_names:
@@ -253,29 +245,20 @@ def open_folder(
         architecture=architecture,
         kind=kind,
         doubt="" if declared else doubt,
-        declared={"labels": labels, "problem": problem, "activation": activation},
-        head=ours.get("head"),
+        declared=head,
+        settings=settings,
         own_names=own_names,
         format=f"Hugging Face {class_name}",
         **tokenizer,
     )
-    fitted = checkpoint.head.get("decision", {}).get("fingerprint")
-    if fitted and checkpoint.weights and fitted != checkpoint.fingerprint(["logits"]):
-        head = dict(checkpoint.head)
+    decision = checkpoint.head.get("decision") if checkpoint.weights else None
+    if decision and decision.get("fingerprint") != checkpoint.fingerprint(["logits"]):
         message = "%s: dropped %s, which was fitted for other weights of the head."
-        logging.warning(message, path, head.pop("decision"))
-        return dataclasses.replace(checkpoint, head=head)
-    if ours or kind != "tagging":
-        return checkpoint
-    # Pipelines of transformers tag every piece of a word.
-    head = {**checkpoint.head, "aggregation": "simple"}
-    return dataclasses.replace(checkpoint, head=head)
+        logging.warning(message, path, checkpoint.head.pop("decision"))
+    return checkpoint
 
 
 # --- Writing ---------------------------------------------------------------------
-
-# Weights that a class may lack. Dense layers of sentence encoders have their own file.
-_LEFT_OUT = ("pooler/", "sentence_embedding/")
 
 # Entries of a head that transformers or sentence-transformers have a place for.
 _ELSEWHERE = {"deviation", "labels", "mean", "newly_initialized", "problem"}
@@ -348,7 +331,7 @@ def write_weights(
     their names in transformers, and all other weights keep ours.
 
     Returns:
-        Our names of the weights that the class cannot hold.
+        Our names of the weights that the class cannot hold: those of a pooler.
     """
     architecture = checkpoint.architecture
     layers, class_name = architecture.num_layers, model_class(checkpoint)
@@ -357,7 +340,7 @@ def write_weights(
     if "pooler" in heads.known_head(kind or "encoder").unused_layers:
         names.pop("pooler/kernel", None), names.pop("pooler/bias", None)
     tensors, left_out = weight_files.to_tensors(names, weights, layers)
-    if class_name is None or not all(n.startswith(_LEFT_OUT) for n in left_out):
+    if class_name is None or not all(n.startswith("pooler/") for n in left_out):
         class_name = None
         names = _names(architecture, None)
         tensors, left_out = weight_files.to_tensors(names, weights, layers)

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Opens checkpoints in any format, and writes model directories and KerasHub presets.
+"""Opens checkpoints in any format, and writes model directories.
 
 A model directory, which every command writes, is a Hugging Face folder:
 
@@ -18,12 +18,11 @@ and `config.json` then declares no model class.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import pathlib
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import keras
@@ -46,6 +45,10 @@ _NOT_WEIGHTS = ("training_state/*", "logs/*")
 
 # --- Opening ---------------------------------------------------------------------
 
+# Modules with the functions `detect` and `open_folder`. The first that detects a folder
+# opens it: the config.json of a TensorFlow checkpoint may be a bert_config.json.
+_FORMATS = (keras_hub, sentence_transformers, google, hugging_face)
+
 
 def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
     """Opens a BERT in any supported format. Logs the assumptions made as warnings.
@@ -62,19 +65,16 @@ def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
     Raises:
         ValueError: It is not a BERT, or a file is missing or damaged.
     """
-    if head not in ("", *heads.HEAD_KINDS):
-        known = ", ".join(heads.HEAD_KINDS)
-        raise ValueError(f"`head` must be one of {known}. Received: head={head!r}")
-    path = handle = os.fspath(path)
-    kind = head or None
-    if handle.startswith("hf://"):
+    path = os.fspath(path)
+    storage.check_fields(path, {"head": head or None}, head=heads.HEAD_KINDS)
+    if path.startswith("hf://"):
         import huggingface_hub  # Only these handles need it.
 
         path = huggingface_hub.snapshot_download(
-            handle.removeprefix("hf://"), allow_patterns=_HUB_FILES
+            path.removeprefix("hf://"), allow_patterns=_HUB_FILES
         )
-    elif handle.startswith(("kaggle://", "modelscope://")):
-        return keras_hub.open_preset(handle, kind)
+    elif path.startswith(keras_hub.HANDLES):
+        return keras_hub.open_folder(path, head or None)
     path = storage.local_copy(path, _NOT_WEIGHTS)
     if not path.is_dir():
         handle = "Handles begin with hf:// or kaggle://."
@@ -84,25 +84,24 @@ def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
             f"{path}: {found[0]} is not supported. Merge an adapter into the weights, "
             "or remove the file to open the encoder without it."
         )
+    return _open_folder(path, head or None)
+
+
+def _open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
+    """Opens a local folder; `kind` is `head` of `open_checkpoint`."""
     config = storage.read_json_object(path / CONFIG)
-    if "registered_name" in config:
-        return keras_hub.open_preset(path, kind)
-    if config.get("bert_tf") or sentence_transformers.is_folder(path):
-        if kind:
-            raise ValueError(
-                f"`head` must not be set, because {path} declares its head. Received: "
-                f"head={kind!r}"
-            )
-        return sentence_transformers.open_folder(path)
-    # The config.json of a TensorFlow checkpoint may be a bert_config.json.
-    if google.find_prefix(path) and not any(path.glob("*.safetensors")):
-        return google.open_folder(path, kind)
-    if config.keys() & hugging_face.CONFIG_KEYS:
-        return hugging_face.open_folder(path, kind)
-    raise ValueError(
-        f"{path} is not a checkpoint folder: it has neither the config.json of a BERT "
-        "nor a TensorFlow checkpoint (*.index)."
-    )
+    format = next((x for x in _FORMATS if x.detect(path, config)), None)
+    if format is None:
+        raise ValueError(
+            f"{path} is not a checkpoint folder: it has neither the config.json of a "
+            "BERT nor a TensorFlow checkpoint (*.index)."
+        )
+    if kind and (config.get("bert_tf") or format is sentence_transformers):
+        raise ValueError(
+            f"`head` must not be set, because {path} declares its head. Received: "
+            f"head={kind!r}"
+        )
+    return format.open_folder(path, kind)
 
 
 # --- Model directories -----------------------------------------------------------
@@ -156,7 +155,7 @@ class ModelDirectory(Checkpoint):
             with storage.exclusive(path):  # Another process may train there.
                 (path / CONFIG).unlink()
         if (path / CONFIG).exists():
-            old = sentence_transformers.open_folder(path)
+            old = _open_folder(path)
             before, now = (_settings(c, resumable) for c in (old, new))
             storage.check_unchanged(path, before, now)
             if "decision" in old.head:
@@ -175,8 +174,8 @@ class ModelDirectory(Checkpoint):
 
         Readers drop them if another program has changed the layer `logits`.
         """
-        weights = sentence_transformers.open_folder(self.path)
-        decision = {**decision, "fingerprint": weights.fingerprint(["logits"])}
+        fingerprint = _open_folder(self.path).fingerprint(["logits"])
+        decision = {**decision, "fingerprint": fingerprint}
         config = storage.read_json_object(self.path / CONFIG)
         config["bert_tf"]["head"]["decision"] = decision
         storage.write_json(self.path / CONFIG, config)
@@ -207,21 +206,20 @@ class ModelDirectory(Checkpoint):
         """Writes weights by our names, atomically.
 
         Returns:
-            The names of the weights that the format cannot hold.
+            The names of the weights that the model class of transformers lacks.
         """
         if scale := self.head.get("deviation"):
             weights = dict(weights)
             weights["logits/kernel"] = weights["logits/kernel"] * scale
             weights["logits/bias"] = weights["logits/bias"] * scale + self.head["mean"]
-        left_out = hugging_face.write_weights(self, weights)
         if self.head["kind"] == "embedding":
             # A training that is killed between both files resumes from a state before
             # them, and writes them again.
-            left_out = sentence_transformers.write_dense(self.path, weights, left_out)
-        return left_out
+            weights = sentence_transformers.write_dense(self.path, weights)
+        return hugging_face.write_weights(self, weights)
 
     def read_weights(self) -> dict[str, np.ndarray]:
-        return sentence_transformers.open_folder(self.path).read_weights()
+        return _open_folder(self.path).read_weights()
 
     def load_weights(self, model: keras.Model) -> None:
         """Loads the weights that were written into `model`.
@@ -257,25 +255,21 @@ def _settings(checkpoint: Checkpoint, resumable: Collection[str]) -> dict[str, A
 
 
 def write_checkpoint(
-    checkpoint: Checkpoint,
-    path: str | os.PathLike,
-    format: str = "hugging_face",
-    **card: str,
+    checkpoint: Checkpoint, path: str | os.PathLike, **card: str
 ) -> list[str]:
-    """Writes a checkpoint as a model directory or a KerasHub preset.
+    """Writes a checkpoint as a model directory.
 
-    A model directory is ready to be published: it has no paths of this machine, no
-    training state and no logs, and README.md is its model card.
+    It is ready to be published: it has no paths of this machine, no training state and
+    no logs, and README.md is its model card.
 
     Args:
         checkpoint: A checkpoint that `open_checkpoint` returned.
         path: The folder to write. It must not exist or be empty. Or `hf://user/name`, a
             repository of the Hugging Face Hub, which gets a new commit.
-        format: `"hugging_face"`, a model directory, or `"keras_hub"`.
         **card: `base_model` and `data` of `model_card.model_card`.
 
     Returns:
-        The names of the weights that the format cannot hold.
+        The names of the weights that the model class of transformers lacks.
 
     Raises:
         ValueError: `path` exists, the head of the checkpoint is unclear, or the Hub
@@ -283,53 +277,38 @@ def write_checkpoint(
     """
     heads.check_declared(checkpoint.head, checkpoint.path)
     if os.fspath(path).startswith("hf://"):
-        with _upload_to_hub(os.fspath(path)) as folder:
-            return write_checkpoint(checkpoint, folder, format, **card)
+        return _upload_to_hub(checkpoint, os.fspath(path), card)
     path = storage.local_copy(path)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(f"{path} already exists. Choose another folder.")
     path.parent.mkdir(parents=True, exist_ok=True)
+    attributes = {name: getattr(checkpoint, name) for name in _WRITTEN}
+    attributes["options"] = options = without_folders(checkpoint.options)
     with storage.atomic_path(path) as unfinished:
-        unfinished.mkdir()
-        if format == "keras_hub":
-            left_out = keras_hub.write_folder(unfinished, checkpoint)
-        else:
-            attributes = {name: getattr(checkpoint, name) for name in _WRITTEN}
-            attributes["options"] = options = without_folders(checkpoint.options)
-            text = model_card(path.name, checkpoint, options, **card)
-            storage.write_text(str(unfinished / "README.md"), text)
-            directory = ModelDirectory.create(unfinished, **attributes)
-            left_out = directory.write_weights(checkpoint.read_weights())
+        directory = ModelDirectory.create(unfinished, **attributes)
+        text = model_card(path.name, checkpoint, options, **card)
+        storage.write_text(str(unfinished / "README.md"), text)
+        left_out = directory.write_weights(checkpoint.read_weights())
     storage.upload(path)
     return left_out
 
 
-@contextlib.contextmanager
-def _upload_to_hub(handle: str) -> Iterator[pathlib.Path]:
-    """Yields a folder to write, and uploads it if there is no error.
-
-    Raises:
-        ValueError: The user is not logged in, which is checked before anything is
-            written, or the Hub refuses the upload.
-    """
+def _upload_to_hub(
+    checkpoint: Checkpoint, handle: str, card: Mapping[str, str]
+) -> list[str]:
+    """Writes a checkpoint to a repository of the Hugging Face Hub."""
     import huggingface_hub
 
     name, hub = handle.removeprefix("hf://"), huggingface_hub.HfApi()
-
-    @contextlib.contextmanager
-    def errors():
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, name.rpartition("/")[2])
+        left_out = write_checkpoint(checkpoint, path, **card)
         try:
-            yield
+            hub.create_repo(name, exist_ok=True)
+            hub.upload_folder(repo_id=name, folder_path=path)
         except Exception as error:  # The library raises many classes.
             raise ValueError(
                 f"{handle} cannot be written. Log in with `hf auth login` and a token "
                 f"that may write to it. The Hugging Face Hub reports: {error}"
             ) from error
-
-    with tempfile.TemporaryDirectory() as folder:
-        with errors():
-            hub.whoami()
-        yield (path := pathlib.Path(folder, name.rpartition("/")[2]))
-        with errors():
-            hub.create_repo(name, exist_ok=True)
-            hub.upload_folder(repo_id=name, folder_path=path)
+    return left_out

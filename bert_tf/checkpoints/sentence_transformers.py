@@ -20,7 +20,7 @@ import dataclasses
 import json
 import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -61,30 +61,28 @@ _DENSE = weight_files.names_of_layers(
 # --- Reading ---------------------------------------------------------------------
 
 
-def is_folder(path: pathlib.Path) -> bool:
-    """Returns whether sentence-transformers saved the folder."""
-    return (path / MODULES).is_file() or _is_cross_encoder(path)
+def detect(path: pathlib.Path, config: Mapping[str, Any]) -> bool:
+    """Returns whether a folder has modules, or is a cross-encoder."""
+    return (path / MODULES).is_file() or _is_cross_encoder(path, config)
 
 
-def _is_cross_encoder(path: pathlib.Path) -> bool:
+def _is_cross_encoder(path: pathlib.Path, config: Mapping[str, Any]) -> bool:
     if read_json_object(path / _MODEL_CONFIG).get("model_type") == "CrossEncoder":
         return True
-    config = read_json_object(path / _CONFIG)
     is_other = "bert_tf" in config or (path / MODULES).is_file()
     return not is_other and bool(config.keys() & _CROSS_ENCODER_KEYS)
 
 
-def open_folder(path: pathlib.Path) -> Checkpoint:
-    """Opens a folder of `SentenceTransformer` or `CrossEncoder`, or a model directory.
+def open_folder(path: pathlib.Path, kind: None = None) -> Checkpoint:
+    """Opens a folder of `SentenceTransformer` or `CrossEncoder`.
 
     Raises:
         ValueError: The encoder is not a BERT, or a module or an option of it is not
             supported.
     """
-    if not is_folder(path):
-        return hugging_face.open_folder(path)
-    if _is_cross_encoder(path):
-        checkpoint = _open_cross_encoder(path)
+    config = read_json_object(path / _CONFIG, sentence_transformers=dict)
+    if _is_cross_encoder(path, config):
+        checkpoint = _open_cross_encoder(path, config)
     else:
         checkpoint = _open_sentence_encoder(path)
     format = f"{checkpoint.format}, sentence-transformers"
@@ -117,21 +115,17 @@ def _modules(path: pathlib.Path, supported: str) -> dict[str, str]:
     return found
 
 
-def _open_cross_encoder(path: pathlib.Path) -> Checkpoint:
+def _open_cross_encoder(path: pathlib.Path, config: Mapping[str, Any]) -> Checkpoint:
     if (path / MODULES).is_file():
         _modules(path, "Transformer")
-    config = read_json_object(path / _CONFIG, sentence_transformers=dict)
     torch = (
         read_json_object(path / _MODEL_CONFIG).get("activation_fn")
         or (config.get("sentence_transformers") or {}).get("activation_fn")
         or config.get("sbert_ce_default_activation_function")
     )
-    check_fields(path, {"activation_fn": torch}, activation_fn=tuple(_ACTIVATIONS))
-    if prompts := _prompts(path):
-        raise ValueError(
-            f"{path / _MODEL_CONFIG}: prompts of cross-encoders must be empty, because "
-            f"exports do not add them. Received: {prompts}"
-        )
+    found = {"activation_fn": torch, **_prompts(path)}
+    # Exports would not add the prompts.
+    check_fields(path, found, activation_fn=tuple(_ACTIVATIONS), prompts=())
     activation = _ACTIVATIONS.get(torch)
     checkpoint = hugging_face.open_folder(path, "classification", activation=activation)
     head = {**checkpoint.head, "pairs": True}
@@ -218,26 +212,15 @@ def write_modules(checkpoint: Checkpoint) -> None:
     path, head, listed = checkpoint.path, checkpoint.head, []
     if head["kind"] != "embedding":
         return
-    for i, (name, config) in enumerate(_modules_to_write(checkpoint).items()):
-        folder, file = (f"{i}_{name}", _CONFIG) if i else ("", _TRANSFORMER_CONFIG)
-        (path / folder).mkdir(exist_ok=True)
-        storage.write_json(path / folder / file, config)
-        kind = f"sentence_transformers.models.{name}"
-        listed.append({"idx": i, "name": str(i), "path": folder, "type": kind})
-    storage.write_json(path / MODULES, listed)
-    keys = ("prompts", "default_prompt_name", "truncate_dim", "similarity_fn_name")
-    if values := {key: head[key] for key in keys if head.get(key)}:
-        storage.write_json(path / _MODEL_CONFIG, values)
-
-
-def _modules_to_write(checkpoint: Checkpoint) -> dict[str, dict[str, Any]]:
-    """Returns the configs of the modules of a sentence encoder, by their classes."""
-    config = EmbeddingConfig.from_dict(checkpoint.head)
-    hidden_dim, length = checkpoint.architecture.hidden_dim, config.max_sequence_length
-    pooling = {key: mode == config.pooling for key, mode in _POOLING_MODES.items()}
+    config, hidden_dim = (
+        EmbeddingConfig.from_dict(head),
+        checkpoint.architecture.hidden_dim,
+    )
+    length, modes = config.max_sequence_length, _POOLING_MODES.items()
     modules = {
         "Transformer": {"max_seq_length": length, "do_lower_case": False},
-        "Pooling": {"word_embedding_dimension": hidden_dim, **pooling},
+        "Pooling": {"word_embedding_dimension": hidden_dim}
+        | {key: mode == config.pooling for key, mode in modes},
     }
     if config.dense_dim:
         modules["Dense"] = {
@@ -246,18 +229,29 @@ def _modules_to_write(checkpoint: Checkpoint) -> dict[str, dict[str, Any]]:
             "bias": True,
             "activation_function": TORCH_ACTIVATIONS.get(config.dense_activation),
         }
-    return {**modules, "Normalize": {}} if config.normalize else modules
+    if config.normalize:
+        modules["Normalize"] = {}
+    for i, (name, values) in enumerate(modules.items()):
+        folder, file = (f"{i}_{name}", _CONFIG) if i else ("", _TRANSFORMER_CONFIG)
+        (path / folder).mkdir(exist_ok=True)
+        storage.write_json(path / folder / file, values)
+        kind = f"sentence_transformers.models.{name}"
+        listed.append({"idx": i, "name": str(i), "path": folder, "type": kind})
+    storage.write_json(path / MODULES, listed)
+    keys = ("prompts", "default_prompt_name", "truncate_dim", "similarity_fn_name")
+    if values := {key: head[key] for key in keys if head.get(key)}:
+        storage.write_json(path / _MODEL_CONFIG, values)
 
 
 def write_dense(
-    path: pathlib.Path, weights: Mapping[str, np.ndarray], left_out: Sequence[str]
-) -> list[str]:
+    path: pathlib.Path, weights: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     """Writes the dense layer of a sentence encoder, if it has one.
 
     Returns:
-        The names in `left_out` that are not the layer's.
+        The other weights.
     """
-    tensors, _ = weight_files.to_tensors(_DENSE, weights, num_layers=0)
+    tensors, others = weight_files.to_tensors(_DENSE, weights, num_layers=0)
     if tensors:
         weight_files.write_safetensors(path / "2_Dense" / weight_files.WEIGHTS, tensors)
-    return [name for name in left_out if name not in _DENSE]
+    return {name: weights[name] for name in others}

@@ -37,6 +37,10 @@ from bert_tf.text import Vocabulary
 
 Names = Mapping[str, Sequence[str]]
 
+# Our names of encoder layers, and of the dense layers of their attention.
+OURS = "encoder_layer_{i}"
+ATTENTION = ("query", "key", "value", "attention_output")
+
 # Suffixes of formats that name the parts of a layer as Keras does, and of torch.
 KERAS_SUFFIXES = {
     part: f"/{part}" for part in ("kernel", "bias", "gamma", "beta", "embeddings")
@@ -51,18 +55,21 @@ def names_of_layers(
     """Expands a table of layers into a table of weights.
 
     Args:
-        layers: The format's name of each layer, by our name.
+        layers: The format's name of each layer, by our name. Names separated by a space
+            are equal copies.
         suffixes: What the format appends to a layer's name, by the last part of our
             weight name, e.g. `{"kernel": ".weight", "bias": ".bias"}`.
     """
     names = {}
-    for layer, their_layer in layers.items():
-        parts = ("kernel", "bias")
+    for layer, copies in layers.items():
+        parts = ("bias",) if layer == "mlm" else ("kernel", "bias")
         if layer.endswith("_embedding"):
             parts = ("embeddings",)
         elif layer.endswith("layer_norm"):
             parts = ("gamma", "beta")
-        names |= {f"{layer}/{part}": [their_layer + suffixes[part]] for part in parts}
+        for part in parts:
+            theirs = [name + suffixes[part] for name in copies.split(" ")]
+            names[f"{layer}/{part}"] = theirs
     return names
 
 
@@ -115,7 +122,7 @@ def open_tensors(
     kind: str | None = None,
     doubt: str = "",
     declared: Mapping[str, Any] | None = None,
-    head: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
     own_names: bool = False,
     **attributes: Any,
 ) -> Checkpoint:
@@ -134,30 +141,32 @@ def open_tensors(
             for an encoder or a pre-trained model, depending on the tensors.
         doubt: Why the folder's head is unclear, a sentence.
         declared: Arguments of `heads.Head.declare`.
-        head: The whole head, if the folder declares it.
+        settings: Further settings of the head, e.g. its kind in a model directory.
         own_names: Whether the tensors that are not in the table have our names.
         **attributes: Other attributes of the checkpoint.
 
     Raises:
         ValueError: The tensors contradict the config or the vocabulary.
     """
-    size = vocabulary.size
-    anchors = [name for name in names[TOKEN_EMBEDDING] if name in tensors]
-    total = tensors[anchors[0]].shape[0] if anchors else size
-    layers = architecture.num_layers
-    found = _match(path, names, tensors, layers) if tensors else {}
+    found = _match(path, names, tensors, architecture.num_layers) if tensors else {}
+
+    def rows(ours: str) -> int | None:
+        return tensors[found[ours][0]].shape[0] if ours in found else None
+
+    size, outputs = vocabulary.size, rows("logits/bias")
+    total = rows(TOKEN_EMBEDDING) or size
+    head = {}
     try:
         if total < size or architecture.vocabulary_size not in (total, size):
             raise ValueError(
                 f"the config has vocabulary size {architecture.vocabulary_size}, the "
                 f"token embedding {total} rows, but the vocabulary has {size} tokens. "
-                "The embedding must have at least as many rows, and the config one of "
-                "both sizes."
+                "The config must have one of both sizes, the embedding at least a row "
+                "per token."
             )
-        bias = found.get("logits/bias")
-        outputs = tensors[bias[0]].shape[0] if bias else None
-        if not head and kind not in (None, "encoder", "pretrainer"):
+        if kind not in (None, "encoder", "pretrainer"):
             head = heads.known_head(kind).declare(outputs, **(declared or {}))
+        head |= settings or {}
         if head:
             heads.known_head(head["kind"]).check_outputs(head, outputs)
     except ValueError as error:
@@ -173,23 +182,22 @@ def open_tensors(
         unused = []
     dropped = f"Tensors that are not used: {_shown(unused)}." if unused else ""
     layers = set(map(outermost_layer, found))
-    if head is None and kind is None:
+    if not head:
+        is_pretrainer = kind != "encoder" and layers & {"mlm", "nsp"}
+        head = {"kind": "pretrainer" if is_pretrainer else "encoder"}
         # Further tensors inside the encoder are no head.
-        encoder = re.match(r"\w*", "".join(anchors[:1]))[0]
+        encoder = re.match(r"\w*", found[TOKEN_EMBEDDING][0])[0] if found else ""
         if not doubt and not all(name.startswith(encoder) for name in unused):
             doubt = "It does not declare a head for all its weights."
-        if doubt:
+        if doubt and kind is None:
             dropped = f"{doubt} {dropped}".strip()
             head = {"kind": "encoder", "undeclared": dropped}
     if dropped:
         logging.warning("%s: %s", path, dropped)
-    if head is None:
-        is_pretrainer = kind != "encoder" and layers & {"mlm", "nsp"}
-        head = {"kind": "pretrainer" if is_pretrainer else "encoder"}
     if found and not own_names:
         optional = heads.known_head(head["kind"]).layers
         if missing := [layer for layer in optional if layer not in layers]:
-            head = {**head, "newly_initialized": missing}
+            head["newly_initialized"] = missing
     architecture = dataclasses.replace(architecture, vocabulary_size=size)
     return Checkpoint(
         path=path,
@@ -327,13 +335,12 @@ def read_safetensors(path: pathlib.Path, required: bool) -> dict[str, Tensor]:
         return {}
     if not file.is_file():
         raise ValueError(
-            f"{path} has no {WEIGHTS}. If it has shards of it, or pytorch_model.bin, "
-            "tf_model.h5 or flax_model.msgpack and you trust it, because a pickle can "
-            "run arbitrary code, load the whole model in the library that wrote it and "
-            "save it again, with its tokenizer: SentenceTransformer(FOLDER).save(NEW), "
-            "or the class of transformers in architectures of config.json: "
+            f"{path} has no {WEIGHTS}. If you trust its shards, pytorch_model.bin, "
+            "tf_model.h5 or flax_model.msgpack (a pickle can run any code), load and "
+            "save the model and its tokenizer in the library that wrote them: "
+            "SentenceTransformer(FOLDER).save(NEW), or with the class in config.json "
             "BertForMaskedLM.from_pretrained(FOLDER).save_pretrained(NEW), in version "
-            "4 with from_tf=True or from_flax=True for TensorFlow and Flax."
+            "4 of transformers with from_tf=True or from_flax=True."
         )
     try:
         opened = safetensors.safe_open(file, framework="np")

@@ -47,6 +47,8 @@ FAMILY = Family(
         "pretrainer": {
             "mlm/dense": "cls.predictions.transform.dense",
             "mlm/layer_norm": "cls.predictions.transform.LayerNorm",
+            "mlm": "cls.predictions cls.predictions.decoder",
+            "embeddings/token_embedding": "cls.predictions.decoder",
             "nsp": "cls.seq_relationship",
         },
         "classification": {"logits": "classifier"},
@@ -62,7 +64,5 @@ FAMILY = Family(
         "question_answering": ("ForQuestionAnswering",),
         "multiple_choice": ("ForMultipleChoice",),
     },
-    output_bias=("cls.predictions.bias", "cls.predictions.decoder.bias"),
-    output_matrix="cls.predictions.decoder.weight",
     pooler_activation="tanh",
 )

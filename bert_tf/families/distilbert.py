@@ -45,12 +45,12 @@ FAMILY = dataclasses.replace(
         "pretrainer": {
             "mlm/dense": "vocab_transform",
             "mlm/layer_norm": "vocab_layer_norm",
+            "mlm": "vocab_projector",
+            "embeddings/token_embedding": "vocab_projector",
         },
         "classification": _CLASSIFIER,
         "multiple_choice": _CLASSIFIER,
     },
     classes={**bert.FAMILY.classes, "pretrainer": ("ForMaskedLM",)},
-    output_bias=("vocab_projector.bias",),
-    output_matrix="vocab_projector.weight",
     pooler_activation="relu",
 )

@@ -29,6 +29,8 @@ FAMILY = dataclasses.replace(
         "pretrainer": {
             "mlm/dense": "generator_predictions.dense",
             "mlm/layer_norm": "generator_predictions.LayerNorm",
+            "mlm": "generator_lm_head",
+            "embeddings/token_embedding": "generator_lm_head",
         },
         "discriminator": {
             "discriminator": "discriminator_predictions.dense",
@@ -48,8 +50,6 @@ FAMILY = dataclasses.replace(
         "pretrainer": ("ForMaskedLM",),
         "discriminator": ("ForPreTraining",),
     },
-    output_bias=("generator_lm_head.bias",),
-    output_matrix="generator_lm_head.weight",
     pooler_activation="gelu",
     masked_lm_activation="gelu_erf",
 )

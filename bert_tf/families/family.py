@@ -29,11 +29,10 @@ class Family:
         fixed: Fields of `BertConfig` that have no key, with their values.
         encoder: Our names of the encoder's layers -> theirs without prefix. `{i}` is
             the number of an encoder layer.
-        heads: Kinds of heads -> our names of their layers -> theirs.
+        heads: Kinds of heads -> our names of their layers -> theirs. Names separated by
+            spaces, and further names of a layer of the encoder, are equal copies.
         classes: Kinds of heads -> the suffixes of their class names, first that of the
             class with all layers.
-        output_bias: Names of the bias of the masked LM. All after the first are copies.
-        output_matrix: The name of the masked LM's copy of the token embedding.
         pooler_activation: The activation of the pooler, a name in `keras.activations`.
         masked_lm_activation: The activation of the masked LM, a name as in
             `BertConfig`; by default that of the encoder layers.
@@ -46,8 +45,6 @@ class Family:
     encoder: Mapping[str, str]
     heads: Mapping[str, Mapping[str, str]]
     classes: Mapping[str, Sequence[str]]
-    output_bias: Sequence[str]
-    output_matrix: str
     pooler_activation: str
     masked_lm_activation: str | None = None
 
@@ -57,9 +54,11 @@ class Family:
         return f"{self.name.lower()}."
 
     def layers(self, kind: str) -> dict[str, str]:
-        """Returns our names of the layers of models with a head -> theirs."""
+        """Returns our names of the layers of a model with a head -> all of theirs."""
         names = {ours: self.prefix + theirs for ours, theirs in self.encoder.items()}
-        return names | self.heads.get(kind, {})
+        for ours, theirs in self.heads.get(kind, {}).items():
+            names[ours] = f"{names[ours]} {theirs}" if ours in names else theirs
+        return names
 
 
 @functools.cache

@@ -25,7 +25,7 @@ import numpy as np
 from tqdm import tqdm
 
 from bert_tf import checkpoints, data, lazy, serving, storage, training
-from bert_tf.checkpoints import Checkpoint, ModelDirectory, standardized
+from bert_tf.checkpoints import Checkpoint, ModelDirectory
 from bert_tf.finetuning import batching, objectives, report
 from bert_tf.finetuning.task import Example, FinetuneConfig, PredictConfig, Task
 from bert_tf.modeling import sum_losses
@@ -115,7 +115,7 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
     if options.init_from and not (options.size or options.vocabulary):
         encoder = checkpoints.open_checkpoint(options.init_from)
     elif options.size and options.vocabulary and not options.init_from:
-        encoder = checkpoints.untrained_encoder(options.size, options.vocabulary)
+        encoder = Checkpoint.untrained(options.size, options.vocabulary)
     else:
         raise ValueError(
             "Pass either --init_from, or both --size and --vocabulary to start from "
@@ -130,7 +130,7 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
                 f"--layers must be numbers of layers of --init_from, from 1 to {limit},"
                 f" separated by commas. Received: layers={options.layers}"
             )
-        encoder = checkpoints.keep_layers(encoder, list(map(int, numbers)))
+        encoder = encoder.keep_layers(list(map(int, numbers)))
     if options.dropout is None:
         return encoder
     names = ("dropout", "attention_dropout", "classifier_dropout")
@@ -173,7 +173,7 @@ def build_model(
         if options.init_from and not directory.read_metrics():
             keys = ("kind", "labels")
             same_head = all(encoder.head.get(k) == directory.head.get(k) for k in keys)
-            source = standardized(encoder, directory.head) if same_head else encoder
+            source = encoder.standardized(directory.head) if same_head else encoder
             missing = source.load_into(model, part=None if same_head else backbone)
             new = ", ".join(missing) or "none"
             print(f"Initialized from {encoder.path}. Newly initialized layers: {new}.")

@@ -19,6 +19,7 @@ import tensorflow as tf
 from bert_tf import text
 from bert_tf.checkpoints import Checkpoint
 from bert_tf.data import Masker
+from bert_tf.modeling import BertPretrainer
 
 _DOCUMENTS_AT_ONCE = 256
 _ROWS_AT_ONCE = 32  # The masks depend on it.
@@ -104,7 +105,7 @@ def masked_lm_metrics(
             f"{checkpoint.path} has no masked-LM head. Received: a checkpoint for "
             f"{checkpoint.head['kind']}"
         )
-    model = checkpoint.load_pretrainer()
+    model = checkpoint.load_model(BertPretrainer)
     # On TensorFlow, XLA would compile for each length of rows.
     model.jit_compile = keras.config.backend() == "jax"
     loss, correct, predictions, rows = 0.0, 0, 0, 0

@@ -81,7 +81,7 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
             )
             model = BertPretrainer(backbone)
             if source:
-                source = checkpoints.extend_vocabulary(source, directory.vocabulary)
+                source = source.extend_vocabulary(directory.vocabulary)
                 missing = ", ".join(source.load_into(model)) or "none"
                 print(f"Loaded {source.path}. Newly initialized layers: {missing}.")
             model.compile(

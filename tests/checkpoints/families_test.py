@@ -107,7 +107,7 @@ def test_outputs_equal_transformers(theirs, class_name, tmp_path):
         inputs = {name: np.array(x) for name, x in inputs.items()}
         positions = np.tile(np.arange(inputs["token_ids"].shape[1]), (2, 1))
         more = {"first_positions": positions[:, :1], "mask_positions": positions}
-        outputs = checkpoint.load_pretrainer()(inputs | more)
+        outputs = checkpoint.load_model(bert_tf.BertPretrainer)(inputs | more)
     elif head == "discriminator":
         outputs = {"logits": checkpoint.load_model(Discriminator)(inputs)}
         answer = signatures["serving_default"](PAIRS[0])
@@ -181,9 +181,3 @@ def test_other_settings_raise(theirs):
     _, _, folder = theirs("ElectraForMultipleChoice", summary_type="mean")
     with pytest.raises(ValueError, match=r"must be 'first'\. .*'mean'"):
         open_checkpoint(folder)
-
-
-def test_keras_hub_presets_of_other_families_raise(theirs, tmp_path):
-    _, _, folder = theirs("DistilBertModel")
-    with pytest.raises(ValueError, match=r"must be 'bert'\. .*'distilbert'"):
-        write_checkpoint(open_checkpoint(folder), tmp_path / "preset", "keras_hub")

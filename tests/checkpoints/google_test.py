@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.checkpoints import google, open_checkpoint
+from bert_tf.modeling import BertPretrainer
 from tests.toy import checkpoints as toy
 
 
@@ -20,7 +21,7 @@ def folder(tmp_path):
 def test_outputs_equal_google_research_bert(folder, vocabulary):
     """Golden values: modeling.py and run_pretraining.py of google-research/bert."""
     toy.write_google(folder, vocabulary)
-    model = open_checkpoint(folder).load_pretrainer()
+    model = open_checkpoint(folder).load_model(BertPretrainer)
     outputs = model(toy.PRETRAINER_INPUTS)
     np.testing.assert_allclose(
         tf.nn.log_softmax(outputs["mlm"])[:, 0, :4],
@@ -105,13 +106,13 @@ def test_heads_of_tasks(folder, vocabulary, prefix, outputs, state, head, caplog
 
 def test_last_step_is_read(folder, vocabulary):
     toy.write_google(folder, vocabulary)
-    assert google.find_prefix(folder) == f"{folder}/bert_model.ckpt"
+    assert google.last_checkpoint(folder) == f"{folder}/bert_model.ckpt"
     for file in folder.glob("bert_model.ckpt*"):
         for step in (9, 10):
             name = file.name.replace("bert_model.ckpt", f"model.ckpt-{step}")
             (folder / name).write_bytes(file.read_bytes())
         file.unlink()
-    assert google.find_prefix(folder) == f"{folder}/model.ckpt-10"
+    assert google.last_checkpoint(folder) == f"{folder}/model.ckpt-10"
 
 
 def test_damaged_and_missing_files_raise(folder, vocabulary):
@@ -140,7 +141,7 @@ def test_opens_checkpoint_written_by_google(caplog):
     assert checkpoint.architecture.hidden_dim == 4
     assert checkpoint.head == {"kind": "pretrainer"}
     assert "not used" not in caplog.text
-    assert checkpoint.load_into(checkpoint.load_pretrainer()) == []
+    assert checkpoint.load_into(checkpoint.load_model(BertPretrainer)) == []
 
 
 # --- Model Garden ----------------------------------------------------------------

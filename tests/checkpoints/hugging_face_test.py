@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import dataclasses
+import functools
 import json
 
 import huggingface_hub
@@ -27,65 +28,74 @@ def folder(tmp_path):
     return tmp_path / "theirs"
 
 
+@pytest.fixture
+def write(folder, vocabulary):
+    """Returns `toy.write_hugging_face` for the class of a model."""
+    return functools.partial(toy.write_hugging_face, folder, vocabulary)
+
+
+def copied(folder, **changes):
+    """Returns the model directory that `write_checkpoint` makes of a folder."""
+    path = folder.with_name(f"{folder.name}-copy")
+    checkpoint = dataclasses.replace(open_checkpoint(folder), **changes)
+    assert write_checkpoint(checkpoint, path) == []
+    return path
+
+
+def edit(file, **changes):
+    """Changes keys of a JSON file; those with the value None are removed."""
+    values = json.loads(file.read_text()) | changes
+    values = {key: value for key, value in values.items() if value is not None}
+    file.write_text(json.dumps(values))
+
+
 # --- Round trips -----------------------------------------------------------------
 
-
+UNTRAINED = "newly_initialized"
 HEADS = {
     "BertModel": {"kind": "encoder"},
     "BertForPreTraining": {"kind": "pretrainer"},
-    "BertForMaskedLM": {"kind": "pretrainer", "newly_initialized": ["pooler", "nsp"]},
-    "BertForNextSentencePrediction": {
-        "kind": "pretrainer",
-        "newly_initialized": ["mlm"],
-    },
+    "BertForMaskedLM": {"kind": "pretrainer", UNTRAINED: ["pooler", "nsp"]},
+    "BertForNextSentencePrediction": {"kind": "pretrainer", UNTRAINED: ["mlm"]},
     "BertForSequenceClassification": {"kind": "classification", "labels": LABELS},
     "BertForMultipleChoice": {"kind": "multiple_choice"},
     "BertForTokenClassification": {
         "kind": "tagging",
         "labels": LABELS,
         "aggregation": "simple",
-        "newly_initialized": ["pooler"],
+        UNTRAINED: ["pooler"],
     },
-    "BertForQuestionAnswering": {
-        "kind": "question_answering",
-        "newly_initialized": ["pooler"],
-    },
+    "BertForQuestionAnswering": {"kind": "question_answering", UNTRAINED: ["pooler"]},
 }
 
 
 @pytest.mark.parametrize("class_name", toy.HUGGING_FACE_CLASSES)
-def test_round_trip_through_a_model_directory_is_bit_equal(
-    folder, vocabulary, class_name, tmp_path
-):
-    config = {"layer_norm_eps": 1e-7, "hidden_act": "gelu_new"}
-    toy.write_hugging_face(folder, vocabulary, class_name, **config)
-    theirs = open_checkpoint(folder)
+def test_round_trip_through_a_model_directory_is_bit_equal(write, class_name):
+    folder = write(class_name, layer_norm_eps=1e-7, hidden_act="gelu_new")
+    theirs, ours = open_checkpoint(folder), open_checkpoint(copied(folder))
     assert theirs.head == HEADS[class_name]
     assert theirs.architecture.activation == "gelu_tanh"
-    assert write_checkpoint(theirs, tmp_path / "ours") == []
-    ours = open_checkpoint(tmp_path / "ours")
     for name in ("architecture", "vocabulary", "lowercase", "head", "format"):
         assert getattr(ours, name) == getattr(theirs, name), name
-    expected = safetensors.numpy.load_file(folder / "model.safetensors")
-    written = safetensors.numpy.load_file(tmp_path / "ours" / "model.safetensors")
+    expected, written = (
+        safetensors.numpy.load_file(path / "model.safetensors")
+        for path in (folder, ours.path)
+    )
     assert written.keys() == expected.keys()
     for name, tensor in expected.items():
         np.testing.assert_array_equal(written[name], tensor)
 
 
-def test_weights_that_the_class_cannot_hold_are_left_out(folder, vocabulary, tmp_path):
+def test_weights_that_the_class_cannot_hold_are_left_out(write, tmp_path):
     tensors = toy.values(toy.hugging_face_shapes("BertForTokenClassification"))
-    for name in ("weight", "bias"):
-        tensors[f"bert.pooler.dense.{name}"] = np.ones([8, 8][: 1 + (name > "c")], "f")
-    toy.write_hugging_face(
-        folder, vocabulary, "BertForTokenClassification", tensors=tensors
-    )
-    checkpoint = open_checkpoint(folder)
-    left_out = write_checkpoint(checkpoint, tmp_path / "to")
+    tensors["bert.pooler.dense.weight"] = np.ones((8, 8), "f")
+    tensors["bert.pooler.dense.bias"] = np.ones(8, "f")
+    folder = write("BertForTokenClassification", tensors=tensors)
+    left_out = write_checkpoint(open_checkpoint(folder), tmp_path / "to")
     assert left_out == ["pooler/bias", "pooler/kernel"]
 
 
-# --- Variants of files -----------------------------------------------------------
+# --- Names and types of weights ----------------------------------------------------
 
 
 def same_weights(folder, other):
@@ -94,20 +104,18 @@ def same_weights(folder, other):
     return all(np.array_equal(a[name], b[name]) for name in a)
 
 
-def test_copies_of_tied_weights(folder, vocabulary, tmp_path, caplog):
+def test_copies_of_tied_weights(write, tmp_path, vocabulary, caplog):
     name = "BertForPreTraining"
-    toy.write_hugging_face(folder, vocabulary, name)
     tensors = toy.values(toy.hugging_face_shapes(name))
     copy = tensors["bert.embeddings.word_embeddings.weight"].copy()
     tensors["cls.predictions.decoder.weight"] = copy
     tensors["cls.predictions.decoder.bias"] = tensors.pop("cls.predictions.bias")
     tensors["bert.embeddings.position_ids"] = np.arange(16)[np.newaxis]
-    other = tmp_path / "other"
-    toy.write_hugging_face(other, vocabulary, name, tensors=tensors)
-    assert same_weights(folder, other)
+    expected = toy.write_hugging_face(tmp_path / "expected", vocabulary, name)
+    assert same_weights(expected, write(name, tensors=tensors))
     assert "not used" not in caplog.text
     copy[3, 1] += 1
-    toy.write_hugging_face(other, vocabulary, name, tensors=tensors)
+    other = write(name, tensors=tensors)
     with pytest.raises(ValueError, match=r"are the same weight .* --head=encoder"):
         open_checkpoint(other).read_weights()
     assert open_checkpoint(other, head="encoder").read_weights()
@@ -126,9 +134,7 @@ def tensorflow_name(name):
     elif part == "weight":
         part = "kernel"
     stem = stem.replace(".", "/").replace("encoder/layer/", "encoder/layer_._")
-    stem = stem.replace("cls/pred", "mlm___cls/pred").replace(
-        "cls/seq", "nsp___cls/seq"
-    )
+    stem = stem.replace("cls/p", "mlm___cls/p").replace("cls/s", "nsp___cls/s")
     return f"{stem}/{part}:0"
 
 
@@ -152,8 +158,7 @@ def early_name(name):
     [tensorflow_name, flax_name, early_name, lambda name: f"module.{name}"],
     ids=["tensorflow", "flax", "early", "DataParallel"],
 )
-def test_other_names_of_weights(folder, vocabulary, class_name, rename, tmp_path):
-    toy.write_hugging_face(folder, vocabulary, class_name)
+def test_other_names_of_weights(write, vocabulary, class_name, rename, tmp_path):
     renamed = {}
     for name, tensor in toy.values(toy.hugging_face_shapes(class_name)).items():
         new = rename(name)
@@ -161,48 +166,100 @@ def test_other_names_of_weights(folder, vocabulary, class_name, rename, tmp_path
             new = f"bert/{new}"
         is_kernel = new.endswith(("kernel", "kernel:0"))
         renamed[new] = np.ascontiguousarray(tensor.T) if is_kernel else tensor
-    other = toy.write_hugging_face(
-        tmp_path / "other", vocabulary, class_name, tensors=renamed
-    )
-    assert same_weights(folder, other)
-    assert open_checkpoint(other).head == open_checkpoint(folder).head
-
-
-def test_two_encoders_raise(folder, vocabulary):
-    tensors = toy.values(toy.hugging_face_shapes("BertModel"))
-    both = {f"{tower}.{n}": x for n, x in tensors.items() for tower in ("a", "b")}
-    toy.write_hugging_face(folder, vocabulary, tensors=both)
-    with pytest.raises(ValueError, match=r"several encoders: a\.emb.*, b\.emb"):
-        open_checkpoint(folder)
+    expected = toy.write_hugging_face(tmp_path / "expected", vocabulary, class_name)
+    folder = write(class_name, tensors=renamed)
+    assert same_weights(expected, folder)
+    assert open_checkpoint(folder).head == open_checkpoint(expected).head
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
-def test_half_precision_is_read_as_float32(folder, vocabulary, dtype):
+def test_half_precision_is_read_as_float32(write, dtype):
     tensors = toy.values(toy.hugging_face_shapes("BertModel"))
     halves = {name: tensor.astype(dtype) for name, tensor in tensors.items()}
-    toy.write_hugging_face(folder, vocabulary, tensors=halves)
-    weight = open_checkpoint(folder).read_weights()["pooler/kernel"]
+    weight = open_checkpoint(write(tensors=halves)).read_weights()["pooler/kernel"]
     expected = halves["pooler.dense.weight"].astype(np.float32).T
     np.testing.assert_array_equal(weight, expected)
 
 
-def test_padding_of_token_embedding_is_dropped(folder, vocabulary, caplog):
+@pytest.mark.parametrize("size", [37, 40])
+def test_padding_of_token_embedding_is_dropped(folder, vocabulary, size, caplog):
     fewer = Vocabulary(vocabulary.tokens[:37])
-    toy.write_hugging_face(folder, fewer, "BertForMaskedLM")
+    toy.write_hugging_face(folder, fewer, "BertForMaskedLM", vocab_size=size)
     checkpoint = open_checkpoint(folder)
     assert checkpoint.architecture.vocabulary_size == 37
     weights = checkpoint.read_weights()
     assert weights["embeddings/token_embedding/embeddings"].shape == (37, 8)
     assert weights["mlm/bias"].shape == (37,)
     assert "The last 3 of the 40 rows" in caplog.text
-    toy.write_hugging_face(folder, fewer, "BertForMaskedLM", vocab_size=37)
-    assert open_checkpoint(folder).read_weights()["mlm/bias"].shape == (37,)
-    toy.write_hugging_face(folder, Vocabulary((*vocabulary.tokens, "more")))
-    with pytest.raises(ValueError, match="40 rows, but the vocabulary has 41 tokens"):
-        open_checkpoint(folder)
 
 
-# --- Invalid input -----------------------------------------------------------------
+# --- Settings that are read ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "labels"),
+    [
+        ({"id2label": {"0": "x", "1": "y"}, "num_labels": 3}, DEFAULT_LABELS),
+        ({"id2label": {"0": 1, "1": 2.5, "2": True}}, ["1", "2.5", "True"]),
+        ({"id2label": {"2": "c", "0": "a", "1": "b"}}, ["a", "b", "c"]),
+    ],
+)
+def test_labels(write, config, labels):
+    folder = write("BertForTokenClassification", **config)
+    assert open_checkpoint(folder).head["labels"] == labels
+
+
+def test_labels_that_transformers_does_not_write(write):
+    name = "BertForTokenClassification"
+    tensors = toy.values(toy.hugging_face_shapes(name, 2))
+    folder = write(name, tensors=tensors, id2label=None)
+    ours = copied(folder)
+    edit(ours / "config.json", id2label=None, label2id=None)
+    assert open_checkpoint(ours).head == open_checkpoint(folder).head
+
+
+def test_decisions_count_for_the_weights_they_were_fitted_for(write, caplog):
+    ours = open_checkpoint(copied(write("BertForSequenceClassification")))
+    shared = {name: getattr(ours, name) for name in ("architecture", "vocabulary")}
+    shared |= {"lowercase": True, "head": ours.head, "options": {}}
+    ModelDirectory(ours.path, **shared).write_decision({"thresholds": 0.25})
+    copy = copied(ours.path)
+    assert open_checkpoint(copy).head["decision"]["thresholds"] == 0.25
+    assert not caplog.text
+    # As save_pretrained of transformers after more training.
+    tensors = safetensors.numpy.load_file(copy / "model.safetensors")
+    tensors["classifier.bias"] += 1e-6
+    safetensors.numpy.save_file(tensors, copy / "model.safetensors")
+    assert "decision" not in open_checkpoint(copy).head
+    assert "dropped {'thresholds': 0.25" in caplog.text
+
+
+def test_dropout_of_the_head(write):
+    ours = copied(write("BertForSequenceClassification", classifier_dropout=0.0))
+    assert json.loads((ours / "config.json").read_text())["classifier_dropout"] == 0
+    model = heads.SequenceClassifier.from_checkpoint(ours)
+    assert model.get_layer("dropout").rate == 0
+    assert model.backbone.embeddings.dropout.rate == 0.1
+
+
+def test_encoder_with_one_segment(write, caplog):
+    tensors = toy.values(toy.hugging_face_shapes("BertModel"))
+    name = "embeddings.token_type_embeddings.weight"
+    tensors[name] = tensors[name][:1]
+    ours = copied(write(tensors=tensors, type_vocab_size=1))
+    assert "one segment: both texts of a pair" in caplog.text
+    tokenizer = tokenizers.Tokenizer.from_file(str(ours / "tokenizer.json"))
+    assert not any(tokenizer.encode("the cat", "on").type_ids)
+    config = json.loads((ours / "tokenizer_config.json").read_text())
+    assert "token_type_ids" not in config["model_input_names"]
+    caplog.clear()
+    assert open_checkpoint(ours).rules.second_segment == 0
+    assert not caplog.text
+
+
+# --- Folders that are refused --------------------------------------------------------
+
+POOLER = "bert.pooler.dense.weight"
 
 
 @pytest.mark.parametrize(
@@ -226,100 +283,90 @@ def test_padding_of_token_embedding_is_dropped(folder, vocabulary, caplog):
         ({"bert_tf": {"head": {"kind": 1}}}, "head: kind must .* str.*kind=1"),
     ],
 )
-def test_invalid_config_raises(folder, vocabulary, config, message):
-    name = "BertForSequenceClassification"
-    toy.write_hugging_face(folder, vocabulary, name, **config)
+def test_invalid_config_raises(write, config, message):
+    folder = write("BertForSequenceClassification", **config)
     with pytest.raises(ValueError, match=message):
         open_checkpoint(folder).load_backbone()
 
 
 @pytest.mark.parametrize(
-    ("config", "labels"),
+    ("change", "message"),
     [
         (
-            {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "num_labels": 3},
-            DEFAULT_LABELS,
+            lambda x: {f"{tower}.{n}": v for n, v in x.items() for tower in "ab"},
+            r"several encoders: a\.bert\.emb.*, b\.bert\.emb",
         ),
-        ({"id2label": {"0": 1, "1": 2.5, "2": True}}, ["1", "2.5", "True"]),
-        ({"id2label": {"2": "c", "0": "a", "1": "b"}}, ["a", "b", "c"]),
+        (lambda x: {n: v for n, v in x.items() if n != POOLER}, r"missing \(1\): bert"),
+        (lambda x: x | {POOLER: np.full((8, 8), 1e300)}, "contains NaN or infinite"),
+        (
+            lambda x: x | {POOLER: np.ones((8, 8), np.int8)},
+            "must have floats of at least 16 bits. Received: I8",
+        ),
+        (
+            lambda x: x | {POOLER: np.ones((8, 8), ml_dtypes.float8_e4m3fn)},
+            "must .* Received: F8_E4M3",
+        ),
     ],
 )
-def test_labels(folder, vocabulary, config, labels):
-    toy.write_hugging_face(folder, vocabulary, "BertForTokenClassification", **config)
-    assert open_checkpoint(folder).head["labels"] == labels
-
-
-def test_labels_that_transformers_does_not_write(folder, vocabulary, tmp_path):
-    name = "BertForTokenClassification"
-    tensors = toy.values(toy.hugging_face_shapes(name, 2))
-    toy.write_hugging_face(folder, vocabulary, name, tensors=tensors, id2label=None)
-    expected = open_checkpoint(folder)
-    write_checkpoint(expected, tmp_path / "ours")
-    config = json.loads((tmp_path / "ours/config.json").read_text())
-    del config["id2label"], config["label2id"]
-    (tmp_path / "ours/config.json").write_text(json.dumps(config))
-    assert open_checkpoint(tmp_path / "ours").head == expected.head
-
-
-def test_thresholds_of_other_labels_do_not_count(folder, vocabulary, tmp_path):
-    toy.write_hugging_face(folder, vocabulary, "BertForSequenceClassification")
-    opened = open_checkpoint(folder)
-    head = {**opened.head, "decision": {"thresholds": [0.1, 0.2]}}
-    write_checkpoint(dataclasses.replace(opened, head=head), tmp_path / "ours")
-    assert "decision" not in open_checkpoint(tmp_path / "ours").head
-
-
-def test_decisions_count_for_the_weights_they_were_fitted_for(
-    folder, vocabulary, tmp_path, caplog
-):
-    toy.write_hugging_face(folder, vocabulary, "BertForSequenceClassification")
-    write_checkpoint(open_checkpoint(folder), tmp_path / "ours")
-    opened = open_checkpoint(tmp_path / "ours")
-    attributes = {
-        name: getattr(opened, name) for name in ("architecture", "vocabulary")
-    }
-    directory = ModelDirectory(
-        opened.path, **attributes, lowercase=True, head=opened.head, options={}
-    )
-    directory.write_decision({"thresholds": 0.25})
-    write_checkpoint(open_checkpoint(opened.path), tmp_path / "copy")
-    copy = open_checkpoint(tmp_path / "copy")
-    assert copy.head["decision"]["thresholds"] == 0.25
-    assert not caplog.text
-    # As save_pretrained of transformers after more training.
-    file = tmp_path / "copy/model.safetensors"
-    tensors = safetensors.numpy.load_file(file)
-    tensors["classifier.bias"] += 1e-6
-    safetensors.numpy.save_file(tensors, file)
-    assert "decision" not in open_checkpoint(tmp_path / "copy").head
-    assert "dropped {'thresholds': 0.25" in caplog.text
-
-
-def test_dropout_of_the_head(folder, vocabulary, tmp_path):
+def test_unusable_weights_raise(write, change, message):
     name = "BertForSequenceClassification"
-    toy.write_hugging_face(folder, vocabulary, name, classifier_dropout=0.0)
-    write_checkpoint(open_checkpoint(folder), tmp_path / "ours")
-    config = json.loads((tmp_path / "ours/config.json").read_text())
-    assert config["classifier_dropout"] == 0
-    model = open_checkpoint(tmp_path / "ours").load()
-    assert model.get_layer("dropout").rate == 0
-    assert model.backbone.embeddings.dropout.rate == 0.1
+    tensors = change(toy.values(toy.hugging_face_shapes(name)))
+    with pytest.raises(ValueError, match=message):
+        open_checkpoint(write(name, tensors=tensors)).read_weights()
 
 
-def test_encoder_with_one_segment(folder, vocabulary, tmp_path, caplog):
-    tensors = toy.values(toy.hugging_face_shapes("BertModel"))
-    name = "embeddings.token_type_embeddings.weight"
-    tensors[name] = tensors[name][:1]
-    toy.write_hugging_face(folder, vocabulary, tensors=tensors, type_vocab_size=1)
-    write_checkpoint(open_checkpoint(folder), tmp_path / "ours")
-    assert "one segment: both texts of a pair" in caplog.text
-    tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "ours/tokenizer.json"))
-    assert not any(tokenizer.encode("the cat", "on").type_ids)
-    config = json.loads((tmp_path / "ours/tokenizer_config.json").read_text())
-    assert "token_type_ids" not in config["model_input_names"]
-    caplog.clear()
-    assert open_checkpoint(tmp_path / "ours").rules.second_segment == 0
-    assert not caplog.text
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("model.safetensors", None, r"has no model\.safetensors.*from_tf=True"),
+        (
+            "model.safetensors",
+            lambda x: x[:5000],
+            r"\.safetensors is damaged.*lfs pull",
+        ),
+        ("model.safetensors", lambda x: b"version https://git-lfs", "is damaged"),
+        ("vocab.txt", None, r"vocab\.txt"),
+        ("vocab.txt", lambda x: x + b"more\n", "40 rows, but .* has 41 tokens"),
+    ],
+)
+def test_damaged_and_missing_files_raise(write, name, change, message):
+    file = write() / name
+    contents = file.read_bytes()
+    file.unlink()
+    if change:
+        file.write_bytes(change(contents))
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        open_checkpoint(file.parent)
+
+
+@pytest.mark.parametrize(
+    ("architectures", "tensors", "chosen", "message"),
+    [
+        (
+            ["BertForSequenceClassificationWithFocalLoss"],
+            "BertForSequenceClassification",
+            "classification",
+            "the class BertForSequenceClassificationWithFocalLoss.*classifier",
+        ),
+        (None, "BertForTokenClassification", "tagging", r"classifier\.weight"),
+    ],
+)
+def test_head_must_be_chosen(write, architectures, tensors, chosen, message):
+    tensors = toy.values(toy.hugging_face_shapes(tensors))
+    folder = write(tensors=tensors, architectures=architectures)
+    assert open_checkpoint(folder).load_backbone().count_params()
+    with pytest.raises(ValueError, match=f"{message}.*--head=encoder"):
+        copied(folder)
+    for head in (chosen, "encoder"):
+        assert open_checkpoint(folder, head=head).head["kind"] == head
+
+
+def test_head_is_validated(write):
+    folder = write()
+    with pytest.raises(ValueError, match="head must be 'encoder' or 'pretrainer'"):
+        open_checkpoint(folder, head="ner")
+    with pytest.raises(ValueError, match="must not be set, because"):
+        open_checkpoint(copied(folder), head="encoder")
 
 
 # --- Folders to publish ------------------------------------------------------------
@@ -381,106 +428,7 @@ def test_folder_to_publish(tmp_path, tiny_config, vocabulary):
     assert "our tickets" in card.text
 
 
-def test_card_of_a_folder_of_another_project(folder, vocabulary, tmp_path):
-    toy.write_hugging_face(folder, vocabulary)
-    write_checkpoint(open_checkpoint(folder), tmp_path / "to")
-    card = huggingface_hub.ModelCard.load(tmp_path / "to/README.md")
+def test_card_of_a_folder_of_another_project(write, folder):
+    card = huggingface_hub.ModelCard.load(copied(write()) / "README.md")
     assert card.data.base_model == folder.name
     assert card.data.eval_results is None
-
-
-# --- Heads that are not declared ---------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("architectures", "tensors", "chosen", "message"),
-    [
-        (
-            ["BertForSequenceClassificationWithFocalLoss"],
-            "BertForSequenceClassification",
-            "classification",
-            "the class BertForSequenceClassificationWithFocalLoss.*classifier",
-        ),
-        (None, "BertForTokenClassification", "tagging", r"classifier\.weight"),
-    ],
-)
-def test_head_must_be_chosen(
-    folder, vocabulary, architectures, tensors, chosen, message, tmp_path
-):
-    tensors = toy.values(toy.hugging_face_shapes(tensors))
-    toy.write_hugging_face(
-        folder, vocabulary, tensors=tensors, architectures=architectures
-    )
-    checkpoint = open_checkpoint(folder)
-    assert checkpoint.load_backbone().count_params()
-    with pytest.raises(ValueError, match=f"{message}.*--head=encoder"):
-        write_checkpoint(checkpoint, tmp_path / "to")
-    for head in (chosen, "encoder"):
-        assert open_checkpoint(folder, head=head).head["kind"] == head
-
-
-def test_head_is_validated(folder, vocabulary, tmp_path):
-    toy.write_hugging_face(folder, vocabulary)
-    with pytest.raises(ValueError, match="`head` must be one of encoder, pretrainer"):
-        open_checkpoint(folder, head="ner")
-    write_checkpoint(open_checkpoint(folder), tmp_path / "ours")
-    with pytest.raises(
-        ValueError, match=r"`head` must not be set, because .* declares"
-    ):
-        open_checkpoint(tmp_path / "ours", head="encoder")
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        (np.float64(1e300), "contains NaN or infinite values"),
-        (np.int8(1), "must have floats of at least 16 bits. Received: I8"),
-        (ml_dtypes.float8_e4m3fn(1), r"must .* Received: F8_E4M3"),
-    ],
-)
-def test_unusable_values_raise(folder, vocabulary, values, message):
-    tensors = toy.values(toy.hugging_face_shapes("BertModel"))
-    tensors["pooler.dense.weight"] = np.full((8, 8), values)
-    toy.write_hugging_face(folder, vocabulary, tensors=tensors)
-    with pytest.raises(ValueError, match=f"pooler.dense.weight {message}"):
-        open_checkpoint(folder).read_weights()
-
-
-def test_vocabularies_must_be_equal(folder, vocabulary):
-    toy.write_hugging_face(folder, vocabulary)
-    tokenizer = toy.tokenizer_json(vocabulary.tokens)
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    tokens = list(vocabulary.tokens)
-    tokens[7], tokens[9] = tokens[9], tokens[7]
-    Vocabulary(tuple(tokens)).write(folder / "vocab.txt")
-    message = f"id 7 is '{tokens[7]}' in vocab.txt, but '{tokens[9]}' in tokenizer.json"
-    with pytest.raises(ValueError, match=message):
-        open_checkpoint(folder)
-
-
-def test_damaged_files_raise(folder, vocabulary):
-    toy.write_hugging_face(folder, vocabulary)
-    weights = folder / "model.safetensors"
-    for contents in (
-        weights.read_bytes()[:5000],
-        b"version https://git-lfs.github.com",
-    ):
-        weights.write_bytes(contents)
-        with pytest.raises(
-            ValueError, match=r"model\.safetensors is damaged.*lfs pull"
-        ):
-            open_checkpoint(folder)
-
-
-def test_missing_files_and_weights_raise(folder, vocabulary):
-    tensors = toy.values(toy.hugging_face_shapes("BertForMaskedLM"))
-    del tensors["cls.predictions.bias"]
-    toy.write_hugging_face(folder, vocabulary, "BertForMaskedLM", tensors=tensors)
-    with pytest.raises(ValueError, match=r"missing \(1\): cls"):
-        open_checkpoint(folder)
-    (folder / "vocab.txt").unlink()
-    with pytest.raises(FileNotFoundError, match=r"vocab\.txt"):
-        open_checkpoint(folder)
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"has no model\.safetensors.*from_tf=True"):
-        open_checkpoint(folder)

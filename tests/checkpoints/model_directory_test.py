@@ -12,13 +12,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 import bert_tf
-from bert_tf import checkpoints
-from bert_tf.checkpoints import (
-    keep_layers,
-    keras_hub,
-    open_checkpoint,
-    write_checkpoint,
-)
+from bert_tf.checkpoints import keras_hub, open_checkpoint, write_checkpoint
 from bert_tf.heads import (
     EmbeddingConfig,
     FeatureTagger,
@@ -26,8 +20,8 @@ from bert_tf.heads import (
     SequenceClassifier,
     TokenClassifier,
 )
-from bert_tf.modeling import BertBackbone, BertConfig
-from bert_tf.text import TokenizerRules
+from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
+from bert_tf.text import TokenizerRules, Vocabulary
 from tests.toy import checkpoints as toy
 from tests.toy.models import model_directory, randomize_weights
 
@@ -122,7 +116,7 @@ def test_scores_are_not_standardized_in_the_folder(tmp_path, tiny_config, vocabu
     assert opened.head == head
     opened.load_into(model)
     np.testing.assert_allclose(model(inputs), standardized * 2 + 3, atol=1e-6)
-    checkpoints.standardized(opened, scaled).load_into(model)
+    opened.standardized(scaled).load_into(model)
     np.testing.assert_allclose(model(inputs), standardized, atol=1e-6)
 
 
@@ -240,28 +234,46 @@ def test_head_of_another_size_is_refused(classifier):
         SequenceClassifier.from_checkpoint(classifier[0], num_classes=5)
 
 
-@pytest.mark.parametrize(
-    "name", ["adapter_config.json", "config_setfit.json", "model_head.pkl"]
-)
-def test_adapters_and_pickled_heads_are_refused(tmp_path, name):
-    """Folders of PEFT and of SetFit."""
-    (tmp_path / name).touch()
-    with pytest.raises(ValueError, match=f"{name} is not supported. Merge"):
-        open_checkpoint(tmp_path)
+# --- Derived checkpoints -----------------------------------------------------------
 
 
 def test_layers_are_kept(classifier):
     checkpoint = open_checkpoint(classifier[0])
-    fewer = keep_layers(checkpoint, [2])
+    fewer = checkpoint.keep_layers([2])
     assert fewer.architecture.num_layers == 1
     before, after = checkpoint.read_weights(), fewer.read_weights()
     assert not any(name.startswith("encoder_layer_1") for name in after)
     for name, values in after.items():
         old = before[name.replace("encoder_layer_0/", "encoder_layer_1/")]
         np.testing.assert_array_equal(values, old)
-    repeated = keep_layers(checkpoint, [1, 2, 1]).load_backbone()
+    repeated = checkpoint.keep_layers([1, 2, 1]).load_backbone()
     weight = repeated.encoder_layers[2].query.kernel
     np.testing.assert_array_equal(weight, before["encoder_layer_0/query/kernel"])
+
+
+def test_new_tokens_are_the_mean_of_their_pieces(tmp_path, tiny_config, vocabulary):
+    tokens = list(vocabulary.tokens)
+    tokens[5] = "[unused0]"
+    directory = model_directory(tmp_path / "a", tiny_config, Vocabulary(tuple(tokens)))
+    model = BertPretrainer(BertBackbone(tiny_config))
+    directory.save_weights(randomize_weights(model))
+    tokens[5] = "cats"
+    checkpoint = open_checkpoint(directory.path)
+    extended = checkpoint.extend_vocabulary(Vocabulary((*tokens, "mats", "##dog")))
+    assert write_checkpoint(extended, tmp_path / "b") == []
+    before = checkpoint.read_weights()
+    after = open_checkpoint(tmp_path / "b").read_weights()
+    ids = checkpoint.vocabulary.ids
+    pieces = {5: ["cat", "##s"], 40: ["mat", "##s"], 41: ["[UNK]"]}
+    for name, old in before.items():
+        new = after[name]
+        if name in ("embeddings/token_embedding/embeddings", "mlm/bias"):
+            assert len(new) == 42
+            for token, parts in pieces.items():
+                mean = old[ids(parts)].mean(axis=0)
+                np.testing.assert_allclose(new[token], mean, rtol=1e-5)
+            new, old = np.delete(new, [*pieces], axis=0), np.delete(old, 5, axis=0)
+        np.testing.assert_array_equal(new, old)
 
 
 # --- Folders of other projects ---------------------------------------------------
@@ -281,23 +293,31 @@ def test_handles_are_downloaded(theirs, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     checkpoint = open_checkpoint("hf://somebody/bert")
     assert checkpoint.path == theirs
-    monkeypatch.setattr(keras_hub, "open_preset", lambda handle, kind: checkpoint)
+    monkeypatch.setattr(keras_hub, "open_folder", lambda handle, kind: checkpoint)
     handle = "kaggle://keras/bert/keras/bert_base_en"
     assert open_checkpoint(handle) is checkpoint
 
 
-def test_folder_without_checkpoint_raises(theirs, tmp_path):
-    with pytest.raises(ValueError, match=r"no checkpoint folder .*safetensors"):
-        open_checkpoint(theirs / "model.safetensors")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"empty is not .* neither the config"):
-        open_checkpoint(tmp_path / "empty")
-    (tmp_path / "empty" / "config.json").write_text('{"size": 3}')
-    with pytest.raises(ValueError, match=r"empty is not .* neither the config\.json"):
-        open_checkpoint(tmp_path / "empty")
-    (tmp_path / "empty" / "config.json").write_text("[3]")
-    with pytest.raises(ValueError, match=r"config\.json must contain a JSON object\. "):
-        open_checkpoint(tmp_path / "empty")
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, r"is not .* neither the config"),
+        ({"config.json": '{"size": 3}'}, r"is not .* neither the config\.json"),
+        ({"config.json": "[3]"}, r"config\.json must contain a JSON object\. "),
+        # Folders of PEFT and of SetFit.
+        *(
+            ({name: ""}, f"{name} is not supported. Merge")
+            for name in ("adapter_config.json", "config_setfit.json", "model_head.pkl")
+        ),
+    ],
+)
+def test_other_folders_are_refused(tmp_path, files, message):
+    for name, contents in files.items():
+        (tmp_path / name).write_text(contents)
+    with pytest.raises(ValueError, match=message):
+        open_checkpoint(tmp_path)
+    with pytest.raises(ValueError, match=r"There is no checkpoint folder .*missing"):
+        open_checkpoint(tmp_path / "missing")
 
 
 def test_existing_folder_raises_and_failed_write_leaves_nothing(theirs, tmp_path):

@@ -57,17 +57,14 @@ def test_vectors_and_round_trip(tmp_path, vocabulary, modules, golden):
     source = toy.write_sentence_transformers(tmp_path / "a", vocabulary, modules)
     # After the normalization.
     (source / MODEL).write_text('{"truncate_dim": 3, "similarity_fn_name": "dot"}')
-    signatures = serving.load_signatures(open_checkpoint(source))
+    opened = open_checkpoint(source)
+    assert opened.head["similarity_fn_name"] == "dot"
+    signatures = serving.load_signatures(opened)
     found = signatures["sentence_embedding"](TEXTS)["sentence_embedding"]
     np.testing.assert_allclose(found, golden, rtol=2e-6, atol=2e-6)
-    opened = open_checkpoint(source)
     assert write_checkpoint(opened, tmp_path / "b") == []
     back = open_checkpoint(tmp_path / "b")
     assert back.head == opened.head
-    assert back.head["similarity_fn_name"] == "dot"
-    assert (
-        json.loads((tmp_path / "b" / MODEL).read_text())["similarity_fn_name"] == "dot"
-    )
     (tmp_path / "b/modules.json").rename(tmp_path / "modules.json")  # As AutoModel.
     assert open_checkpoint(tmp_path / "b").head == {"kind": "encoder"}
     expected, weights = opened.read_weights(), back.read_weights()
@@ -82,7 +79,7 @@ def test_length_in_the_config_of_the_tokenizer(tmp_path, vocabulary):
     toy.write_sentence_transformers(
         tmp_path, vocabulary, {"Pooling": CLS}, tokenizer=tokenizer
     )
-    (tmp_path / "sentence_bert_config.json").write_text("{}")
+    (tmp_path / ENCODER).write_text("{}")
     assert open_checkpoint(tmp_path).head["max_sequence_length"] == 9
 
 
@@ -110,7 +107,7 @@ def write_with_prompts(folder, vocabulary, **config):
     modules = {"Pooling": MEAN, "Normalize": {}}
     toy.write_sentence_transformers(folder, vocabulary, modules)
     config = {"prompts": PROMPTS, "default_prompt_name": "query", **config}
-    (folder / "config_sentence_transformers.json").write_text(json.dumps(config))
+    (folder / MODEL).write_text(json.dumps(config))
     return folder
 
 
@@ -161,49 +158,48 @@ def test_without_default_no_prompt_is_added(tmp_path, vocabulary):
 
 
 def write_cross_encoder(
-    folder, vocabulary, outputs=1, saved=None, modules=(), **config
+    folder, vocabulary, outputs=1, saved=None, modules=("Transformer",), **config
 ):
-    """Writes a folder of version 6 if it has modules, else of an earlier version."""
+    """Writes a folder of version 6 if `saved` is set, else of an earlier version."""
     name = "BertForSequenceClassification"
     tensors = toy.values(toy.hugging_face_shapes(name, outputs))
     config["id2label"] = {str(i): f"l{i}" for i in range(outputs)}
     toy.write_hugging_face(folder, vocabulary, name, tensors=tensors, **config)
-    if modules:
+    if saved:
         module = "sentence_transformers.base.modules"
         listed = [{"path": "", "type": f"{module}.{m}"} for m in modules]
         (folder / "modules.json").write_text(json.dumps(listed))
-    if saved:
-        (folder / "config_sentence_transformers.json").write_text(json.dumps(saved))
+        (folder / MODEL).write_text(json.dumps(saved))
     return folder
 
 
 OLD, NEW = "sbert_ce_default_activation_function", "sentence_transformers"
 IDENTITY = "torch.nn.modules.linear.Identity"
-TORCH = "torch.nn.modules.activation"
+SIGMOID, SOFTMAX, TORCH_TANH = (
+    f"torch.nn.modules.activation.{name}" for name in ("Sigmoid", "Softmax", "Tanh")
+)
 VERSION_6 = {"model_type": "CrossEncoder"}
 PROBABILITIES = [[0.2932369, 0.5056138, 0.2011493], [0.2863838, 0.5153866, 0.1982295]]
 SIGMOIDS = [[0.5103560, 0.6424979, 0.4169021], [0.5039728, 0.6464512, 0.4128937]]
 
 
 @pytest.mark.parametrize(
-    ("files", "golden"),
+    ("files", "golden", "activation"),
     [
-        ({NEW: {"activation_fn": IDENTITY}}, [0.0414299, 0.0158917]),
-        ({"saved": VERSION_6, "modules": ["Transformer"]}, [0.5103560, 0.5039728]),
+        ({NEW: {"activation_fn": IDENTITY}}, [0.0414299, 0.0158917], IDENTITY),
+        ({"saved": VERSION_6}, [0.5103560, 0.5039728], SIGMOID),
         (
-            {
-                "saved": VERSION_6 | {"activation_fn": f"{TORCH}.Tanh"},
-                "modules": ["Transformer"],
-            },
+            {"saved": VERSION_6 | {"activation_fn": TORCH_TANH}},
             [0.0414062, 0.0158903],
+            TORCH_TANH,
         ),
-        ({"outputs": 3, NEW: {"activation_fn": f"{TORCH}.Sigmoid"}}, SIGMOIDS),
+        ({"outputs": 3, NEW: {"activation_fn": SIGMOID}}, SIGMOIDS, SIGMOID),
         # CrossEncoder.predict(apply_softmax=True)
-        ({"outputs": 3, OLD: IDENTITY}, PROBABILITIES),
-        ({"outputs": 3, NEW: {"activation_fn": f"{TORCH}.Softmax"}}, PROBABILITIES),
+        ({"outputs": 3, OLD: IDENTITY}, PROBABILITIES, IDENTITY),
+        ({"outputs": 3, NEW: {"activation_fn": SOFTMAX}}, PROBABILITIES, SOFTMAX),
     ],
 )
-def test_scores_equal_cross_encoder(tmp_path, vocabulary, files, golden):
+def test_scores_equal_cross_encoder(tmp_path, vocabulary, files, golden, activation):
     """Golden values: CrossEncoder.predict of version 6.2."""
     folder = write_cross_encoder(tmp_path / "a", vocabulary, **files)
     checkpoint = open_checkpoint(folder)
@@ -215,21 +211,16 @@ def test_scores_equal_cross_encoder(tmp_path, vocabulary, files, golden):
     back = open_checkpoint(tmp_path / "b").head
     assert back | {"labels": 0} == checkpoint.head | {"labels": 0}
     config = json.loads((tmp_path / "b/config.json").read_text())
-    default = f"{TORCH}.Sigmoid" if name == "score" else IDENTITY
-    before = json.loads((folder / "config.json").read_text())
-    before = before.get(OLD) or before.get(NEW, files.get("saved", {}))
-    before = (
-        before.get("activation_fn", default) if isinstance(before, dict) else before
-    )
-    assert config[NEW] == {"activation_fn": before}
+    assert config[NEW] == {"activation_fn": activation}
 
 
 @pytest.mark.parametrize(
     ("files", "message"),
     [
         ({OLD: "my.Activation"}, "activation_fn must be .*='my.Activation'"),
-        ({OLD: f"{TORCH}.Softmax"}, "single output must be a score.*softmax"),
+        ({OLD: SOFTMAX}, "single output must be a score.*softmax"),
         ({"saved": VERSION_6, "modules": ["Transformer", "Dense"]}, "mer, Dens"),
+        ({"saved": VERSION_6 | {"prompts": PROMPTS}}, "prompts must be null.*query"),
     ],
 )
 def test_unsupported_cross_encoders_are_named(tmp_path, vocabulary, files, message):
@@ -238,55 +229,44 @@ def test_unsupported_cross_encoders_are_named(tmp_path, vocabulary, files, messa
         open_checkpoint(tmp_path)
 
 
+OUTSIDE = [{"path": "../a", "type": "sentence_transformers.models.Pooling"}]
+MISSING = {"prompts": {"query": "Find: "}, "default_prompt_name": "passage"}
+
+
 @pytest.mark.parametrize(
-    ("modules", "message"),
+    ("modules", "files", "message"),
     [
-        ({"Pooling": CLS, "Normalize": {}, "Dense": TANH}, "Pooling, Normalize, Dense"),
-        ({"Pooling": CLS | {"pooling_mode": "lasttoken"}}, "pooling='lasttoken'"),
-        ({"Pooling": MEAN | {"pooling_mode_max_tokens": True}}, r"pooling='mean\+max'"),
-        ({"Pooling": CLS | {"include_prompt": False}}, "include_prompt must be True"),
+        (
+            {"Pooling": CLS, "Normalize": {}, "Dense": TANH},
+            {},
+            "Pooling, Normalize, Dense",
+        ),
+        ({"Pooling": CLS | {"pooling_mode": "lasttoken"}}, {}, "pooling='lasttoken'"),
+        (
+            {"Pooling": MEAN | {"pooling_mode_max_tokens": True}},
+            {},
+            r"pooling='mean\+max'",
+        ),
+        ({"Pooling": CLS | {"include_prompt": False}}, {}, "include_prompt must be Tr"),
         (
             {"Pooling": CLS, "Dense": TANH | {"activation_function": "my.Activation"}},
+            {},
             "activation_function must be .*'my.Activation'",
         ),
         (
             {"Pooling": CLS, "Dense": TANH | {"module_input_name": "token_embeddings"}},
+            {},
             "module_input_name must be 'sentence_embedding'",
         ),
-        ({"SpladePooling": {}}, "the modules must match .* Transformer, SpladePooling"),
+        ({"SpladePooling": {}}, {}, "modules must match .* Transformer, SpladePooling"),
+        ({"Pooling": CLS}, {"modules.json": [1]}, r"modules\.json is not valid"),
+        ({"Pooling": CLS}, {"modules.json": OUTSIDE}, r"in subfolders.*\.\./a"),
+        ({"Pooling": CLS}, {MODEL: MISSING}, "default_prompt_name must .*'passage'"),
     ],
 )
-def test_unsupported_modules_are_named(tmp_path, vocabulary, modules, message):
+def test_unsupported_settings_are_named(tmp_path, vocabulary, modules, files, message):
     toy.write_sentence_transformers(tmp_path, vocabulary, modules)
-    with pytest.raises(ValueError, match=message):
-        open_checkpoint(tmp_path)
-
-
-PROMPT = '{"prompts": {"query": "Find: "}, "default_prompt_name": '
-
-
-@pytest.mark.parametrize(
-    ("module", "name", "content", "message"),
-    [
-        ("Pooling", "modules.json", "[1]", r"modules\.json is not valid"),
-        (
-            "Pooling",
-            "modules.json",
-            '[{"path": "../a", "type": "sentence_transformers.models.Pooling"}]',
-            "in subfolders.*\\.\\./a",
-        ),
-        (
-            "Pooling",
-            MODEL,
-            PROMPT + '"passage"}',
-            "default_prompt_name must be .*'passage'",
-        ),
-    ],
-)
-def test_invalid_files(tmp_path, vocabulary, module, name, content, message):
-    toy.write_sentence_transformers(
-        tmp_path, vocabulary, {module: {}}, class_name="BertForMaskedLM"
-    )
-    (tmp_path / name).write_text(content)
+    for name, contents in files.items():
+        (tmp_path / name).write_text(json.dumps(contents))
     with pytest.raises(ValueError, match=message):
         open_checkpoint(tmp_path)

@@ -13,7 +13,7 @@ import scipy.stats
 import sklearn.metrics
 import tensorflow as tf
 
-from bert_tf.checkpoints import open_checkpoint, standardized
+from bert_tf.checkpoints import open_checkpoint
 from bert_tf.finetuning import batches, fine_tune, objectives, run
 from bert_tf.modeling import BertBackbone
 from bert_tf.text import SPECIAL_TOKENS, Vocabulary
@@ -103,7 +103,7 @@ def distill(teachers, tmp_path, vocabulary):
         trainable = task.training_model(model)
         distiller = objectives.Distiller(task, trainable)
         trainable.compile("sgd", run._loss(task))
-        standardized(checkpoint, task.head).load_into(model)
+        checkpoint.standardized(task.head).load_into(model)
         batch = next(iter(batches(task.dataset("train"), 2, max_length=32)))
         return distiller, (task, checkpoint), batch
 

@@ -225,7 +225,7 @@ def test_encoder_is_compared_by_content(finished, encoder, tmp_path, monkeypatch
     moved = shutil.copytree(encoder.path, tmp_path / "moved")
     options = dataclasses.replace(options, init_from=str(moved))
     assert fine_tune(Tagging, options) == metrics
-    model = encoder.load_pretrainer()
+    model = encoder.load_model(BertPretrainer)
     model.mlm_head.bias.assign_add(np.ones(model.mlm_head.bias.shape))
     dataclasses.replace(encoder, path=moved).save_weights(model)
     with pytest.raises(ValueError, match=r"init_from_content: '\w+' before, '\w+' now"):

@@ -180,7 +180,7 @@ def assert_same_training(
 
 
 def weights(path: pathlib.Path) -> list[np.ndarray]:
-    return open_checkpoint(path).load_pretrainer().get_weights()
+    return open_checkpoint(path).load_model(BertPretrainer).get_weights()
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -167,7 +167,7 @@ def act_at(step, act, method="check_signals"):
 
 
 def assert_same_weights(*paths):
-    models = [open_checkpoint(path).load_pretrainer() for path in paths]
+    models = [open_checkpoint(path).load_model(BertPretrainer) for path in paths]
     for a, b in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -289,9 +289,10 @@ def test_embeddings_of_muon_are_scaled_and_outputs_stay(options, tmp_path, monke
 
 
 def test_finished_run_is_not_trained_again(trained, two_phases):
-    before = trained[0].load_pretrainer().get_weights()
+    before = trained[0].load_model(BertPretrainer).get_weights()
     assert pretrain(two_phases) == trained[1]
-    for a, b in zip(before, trained[0].load_pretrainer().get_weights(), strict=True):
+    after = trained[0].load_model(BertPretrainer).get_weights()
+    for a, b in zip(before, after, strict=True):
         np.testing.assert_array_equal(a, b)
     changed = dataclasses.replace(two_phases, dropout=0.0)
     with pytest.raises(ValueError, match=r"dropout: 0\.05 before, 0\.0 now"):
@@ -341,7 +342,7 @@ def test_checkpoints_of_the_last_and_the_best_evaluation(
     folders = list((tmp_path / "m/checkpoints").iterdir())
     assert {path.name for path in folders} == {"step-2", "step-4", "step-5"}
     for path in folders:
-        bias = open_checkpoint(path).load_pretrainer().mlm_head.bias
+        bias = open_checkpoint(path).load_model(BertPretrainer).mlm_head.bias
         assert path.name == f"step-{bias[0]:.0f}"
 
 
@@ -450,7 +451,7 @@ def test_divergence_raises_and_keeps_weights(options, tmp_path):
     with pytest.raises(ValueError, match="not finite"):
         pretrain(options)
     directory = open_checkpoint(options.output)
-    for weight in directory.load_pretrainer().get_weights():
+    for weight in directory.load_model(BertPretrainer).get_weights():
         assert np.isfinite(weight).all()
     # The first step produced the weights that the second one failed with.
     (saved_step,) = (row["step"] for row in read_history(directory.path))
