@@ -27,6 +27,13 @@ from bert_tf import cli
 # Modules that any other may import.
 FOUNDATION = {"cli", "lazy", "storage"}
 
+# The only imports that go up: `from_checkpoint` of these classes, inside the function.
+# They are not part of the graph.
+UPWARD = {
+    "bert_tf.modeling.backbone": "bert_tf.checkpoints",
+    "bert_tf.text.tokenizer": "bert_tf.checkpoints",
+}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StructureConfig(cli.Options):
@@ -128,7 +135,7 @@ class Checkout:
                         break
                     package, name = f"{package}.{name}", deeper
                 found.append(self._resolve(node.lineno, package, name, False))
-        return found
+        return [entry for entry in found if entry.source != UPWARD.get(module)]
 
     def _resolve(self, line: int, source: str, name: str, for_types: bool) -> Import:
         inner = f"{source}.{name}"

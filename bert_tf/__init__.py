@@ -50,8 +50,6 @@ if platform.machine().lower() in ("x86_64", "amd64"):
 
 __getattr__, __dir__, __all__ = lazy.exports(__name__, __file__)
 
-lazy.checkpoints = lambda: importlib.import_module("bert_tf.checkpoints")
-
 # The packages that register classes with Keras, for `keras.saving.load_model`.
 _REGISTERING = tuple(
     f"bert_tf.{name}" for name in ("heads", "modeling", "text", "training")

@@ -25,12 +25,6 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# Returns `bert_tf.checkpoints`, for `from_checkpoint` of models and tokenizers. That
-# package imports `modeling` and `text`, so imports the other way round would be cycles.
-# Instead `bert_tf/__init__.py`, which Python runs before any module of the package,
-# sets this function.
-checkpoints: Callable[[], Any]
-
 
 class _LazyModule(types.ModuleType):
     def __getattr__(self, name: str) -> Any:

@@ -338,7 +338,7 @@ def write_tokenizer(path: pathlib.Path, checkpoint: Checkpoint) -> None:
 
 def _build_tokenizer(
     checkpoint: Checkpoint, added: tuple[AddedToken, ...]
-) -> tokenizers.Tokenizer:
+) -> tokenizers.BertWordPieceTokenizer:
     """Builds a tokenizer of the library tokenizers."""
     rules, vocabulary = checkpoint.rules, checkpoint.vocabulary
     ids = {token: number for number, token in enumerate(vocabulary.tokens)}
@@ -346,21 +346,19 @@ def _build_tokenizer(
     further = {token.content for token in added} - {*SPECIAL_TOKENS}
     while next(reversed(ids)) in further:
         ids.popitem()
-    _, unk, cls, sep, _ = SPECIAL_TOKENS
-    original = tokenizers.Tokenizer(tokenizers.models.WordPiece(ids, unk_token=unk))
-    original.normalizer = tokenizers.normalizers.BertNormalizer(
+    original = tokenizers.BertWordPieceTokenizer(
+        ids,
         handle_chinese_chars=rules.split_chinese,
         strip_accents=rules.strip_accents,
         lowercase=checkpoint.lowercase,
     )
-    original.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    segment = rules.second_segment
-    original.post_processor = tokenizers.processors.TemplateProcessing(
-        single=f"{cls} $A {sep}",
-        pair=f"{cls} $A {sep} $B:{segment} {sep}:{segment}",
-        special_tokens=[(cls, vocabulary.cls_id), (sep, vocabulary.sep_id)],
-    )
-    original.decoder = tokenizers.decoders.WordPiece()
+    if not rules.second_segment:
+        cls, sep = SPECIAL_TOKENS[2:4]
+        original.post_processor = tokenizers.processors.TemplateProcessing(
+            single=f"{cls} $A {sep}",
+            pair=f"{cls} $A {sep} $B {sep}",
+            special_tokens=[(cls, vocabulary.cls_id), (sep, vocabulary.sep_id)],
+        )
     for token in added:
         add = original.add_special_tokens if token.special else original.add_tokens
         add([tokenizers.AddedToken(**dataclasses.asdict(token))])

@@ -122,16 +122,9 @@ _PROBLEMS = {
 
 # Activations of heads in Keras -> in torch.
 TORCH_ACTIVATIONS = {
-    name: f"torch.nn.modules.{theirs}"
-    for name, theirs in {
-        "tanh": "activation.Tanh",
-        "linear": "linear.Identity",
-        "relu": "activation.ReLU",
-        "gelu": "activation.GELU",
-        "sigmoid": "activation.Sigmoid",
-        "softmax": "activation.Softmax",
-    }.items()
-}
+    name.lower(): f"torch.nn.modules.activation.{name}"
+    for name in ("Tanh", "ReLU", "GELU", "Sigmoid", "Softmax")
+} | {"linear": "torch.nn.modules.linear.Identity"}
 
 # Fields of config.json: their types or values.
 _FIELDS = {
@@ -288,22 +281,20 @@ def write_config(checkpoint: Checkpoint, class_name: str | None) -> None:
     """
     architecture, head = checkpoint.architecture, checkpoint.head
     family, values = architecture.family, dataclasses.asdict(architecture)
-    if values["classifier_dropout"] is None:
-        del values["classifier_dropout"]
     by_form = {form: name for name, form in reversed(HUGGING_FACE_ACTIVATIONS.items())}
+    values["activation"] = by_form[architecture.activation]
+    values = {ours: x for ours, x in values.items() if x is not None}
     config = {
         **({"architectures": [class_name]} if class_name else {}),
         "model_type": architecture.model_type,
         **{key: allowed[0] for key, allowed in family.required.items()},
         **{key: values[ours] for ours, key in family.keys.items() if ours in values},
-        family.keys["activation"]: by_form[architecture.activation],
         "pad_token_id": checkpoint.vocabulary.pad_id,
         "dtype": "float32",
     }
     labels, problem = head.get("labels"), head.get("problem")
     if problem:
-        types = {ours: theirs for theirs, ours in _PROBLEMS.items()}
-        config["problem_type"] = types[problem]
+        config["problem_type"] = {ours: x for x, ours in _PROBLEMS.items()}[problem]
     if problem == "regression":
         labels = ["score"]
     if head.get("pairs"):  # As in cross-encoders of sentence-transformers 4.

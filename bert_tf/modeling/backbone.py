@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import keras
 
-from bert_tf import lazy
 from bert_tf.modeling import backend
 from bert_tf.modeling.bert import Embeddings, dense_layer, freeze, frozen_layers
 from bert_tf.modeling.config import BertConfig
@@ -169,7 +168,9 @@ class BertBackbone(EncoderModel):
         model = keras.Model({"query": query, "document": document}, scores)
         ```
         """
-        return lazy.checkpoints().open_checkpoint(path).load_backbone(dtype, name)
+        from bert_tf.checkpoints import open_checkpoint
+
+        return open_checkpoint(path).load_backbone(dtype, name)
 
     def get_config(self):
         return super().get_config() | {
@@ -209,7 +210,9 @@ class BertModel(EncoderModel):
             ValueError: The checkpoint is damaged or not a BERT, its head has another
                 size, or it has no head of this kind and an argument is missing.
         """
-        checkpoint = lazy.checkpoints().open_checkpoint(path)
+        from bert_tf.checkpoints import open_checkpoint
+
+        checkpoint = open_checkpoint(path)
         return checkpoint.load_model(cls, dtype=dtype, name=name, **arguments)
 
     def compile(

@@ -21,7 +21,6 @@ import keras
 import tensorflow as tf
 import wrapt
 
-from bert_tf import lazy
 from bert_tf.text.normalization import GOOGLE_RULES, AddedToken, TokenizerRules
 from bert_tf.text.vocabulary import CONTINUATION_PREFIX, Vocabulary
 from bert_tf.text.word_pieces import Pieces, WordPieces
@@ -99,7 +98,9 @@ class Tokenizer(keras.layers.Layer):
                 rules that are not supported.
         """
         if isinstance(checkpoint, str | os.PathLike):
-            checkpoint = lazy.checkpoints().open_checkpoint(checkpoint)
+            from bert_tf.checkpoints import open_checkpoint
+
+            checkpoint = open_checkpoint(checkpoint)
         length = checkpoint.architecture.max_sequence_length
         arguments = {"max_sequence_length": length, **arguments}
         vocabulary, lowercase = checkpoint.vocabulary, checkpoint.lowercase
