@@ -60,9 +60,8 @@ def test_upload(hub, tmp_path, vocabulary, capsys):
     assert "Wrote hf://me/verdict." in capsys.readouterr().out
     uploaded = tmp_path / "me/verdict"
     assert "# verdict" in (uploaded / "README.md").read_text()
-    weights = open_checkpoint(uploaded).read_weights()
-    for name, value in open_checkpoint(source).read_weights().items():
-        np.testing.assert_array_equal(weights[name], value)
+    weights = (open_checkpoint(x).read_weights() for x in (uploaded, source))
+    toy.assert_equal(*weights)
 
 
 @pytest.mark.parametrize(

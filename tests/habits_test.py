@@ -303,14 +303,6 @@ def test_outputs_of_a_copy_are_the_same(name, tmp_path):
         close(ours, theirs, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_keras_file_keeps_optimizer_and_training_continues(tmp_path):
-    a = trained(classifier(bert_tf.AdamW(0.01)))
-    b = saved(a, tmp_path)
-    close(fit(a)["loss"], fit(b)["loss"], rtol=1e-5)
-    assert_same_weights(a, b)
-
-
 def test_weights_for_another_number_of_classes(tmp_path):
     a, b = trained(), classifier(classes=5)
     head = b.get_layer("logits").get_weights()
@@ -628,30 +620,3 @@ def test_saliency():
     gradient = tf.convert_to_tensor(tape.gradient(score, embeddings.value))
     used = np.unique(IDS[MASK > 0])
     assert (np.abs(gradient).sum(1) > 0).nonzero()[0].tolist() == used.tolist()
-
-
-# --- What cannot work, and says so -------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        ([IDS, IDS, MASK], "takes a dictionary with the keys token_ids"),
-        (X | {"labels": Y}, "takes a dictionary .*labels"),
-        ({**X, "padding_mask": (MASK - 1) * 10000}, "must be 1 for tokens"),
-    ],
-)
-def test_inputs_that_would_be_misread_raise(inputs, message):
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=message):
-        classifier()(inputs)
-
-
-def test_losses_of_probabilities_raise():
-    with pytest.raises(ValueError, match="from_logits=True"):
-        classifier(loss="sparse_categorical_crossentropy")
-
-
-def test_layers_of_the_pretrainer_must_be_called_as_a_whole():
-    model = bert_tf.BertPretrainer(encoder())
-    with pytest.raises(NotImplementedError, match="Call the pre-trainer"):
-        keras.models.clone_model(keras.Model(model.input, model.output["mlm"]))

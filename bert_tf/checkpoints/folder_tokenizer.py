@@ -121,22 +121,21 @@ def open_tokenizer(
     sentence = read_json_object(path / _SENTENCE_CONFIG, **_SENTENCE_FIELDS)
     name = config.get("tokenizer_class") or model_config.get("tokenizer_class")
     is_bert = name not in _GENERIC_CLASSES
-    whole, rules = {}, {"second_segment": 1}
-    if (path / _TOKENIZER).is_file():
-        whole, rules = _read_tokenizer(path / _TOKENIZER)
-    elif not is_bert:
+    whole = _read_tokenizer(path / _TOKENIZER)
+    if not (whole or is_bert):
         raise ValueError(f"{path} must have a {_TOKENIZER} with the class {name}.")
     vocabulary = _read_vocabulary(path, whole)
-    if is_bert:  # Its class ignores the normalizer of tokenizer.json.
-        rules = {"second_segment": rules["second_segment"]}
-        rules |= {ours: config[k] for ours, (k, _) in _RULES.items() if k in config}
-    elif rules["second_segment"] and "model_input_names" not in config:
+    # A BertTokenizer ignores the normalizer of tokenizer.json.
+    source, place = (config, 0) if is_bert else (whole["normalizer"], 1)
+    rules = {x: source[k[place]] for x, k in _RULES.items() if k[place] in source}
+    segment = whole.get("second_segment", 1)
+    if segment and not is_bert and "model_input_names" not in config:
         logging.warning(
             f"{path / _CONFIG}: model_input_names is not set: second texts get the "
             "segment id 0, as in transformers 5. For 1, add token_type_ids to it."
         )
     inputs = config.get("model_input_names", _INPUTS if is_bert else ())
-    rules["second_segment"] *= "token_type_ids" in inputs
+    rules["second_segment"] = segment * ("token_type_ids" in inputs)
     lowercase = rules.pop("lowercase", None)
     if lowercase is None:
         lowercase, note = text.guess_lowercase(vocabulary)
@@ -166,11 +165,14 @@ def open_tokenizer(
     }
 
 
-def _read_tokenizer(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the contents of tokenizer.json, with the defaults of all fields.
+def _read_tokenizer(path: pathlib.Path) -> dict[str, Any]:
+    """Returns the contents of tokenizer.json with all defaults; {} without the file.
 
-    Also returns its rules: attributes of `TokenizerRules`, and `lowercase`.
+    Adds `second_segment`, the segment id of second texts, and `lowers`, whether a
+    Lowercase precedes its normalizer.
     """
+    if not path.is_file():
+        return {}
     try:
         original = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # The library raises no other class.
@@ -192,8 +194,7 @@ def _read_tokenizer(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]
     check_fields(path, {**normalizer, **model, **types}, **_JSON_FIELDS)
     for part in ("truncation", "padding"):
         check_fields(f"{path}: {part}", whole[part] or {}, direction=("Right",))
-    rules = {ours: normalizer[key] for ours, (_, key) in _RULES.items()}
-    return whole, rules | {"second_segment": _second_segment(path, original)}
+    return {**whole, "second_segment": _second_segment(path, original)}
 
 
 def _second_segment(path: pathlib.Path, original: tokenizers.Tokenizer) -> int:
@@ -233,16 +234,14 @@ def _read_vocabulary(path: pathlib.Path, whole: Mapping[str, Any]) -> Vocabulary
 
 def _max_length(path: pathlib.Path, config: Mapping[str, Any], positions: int) -> int:
     """Returns the first length that is set, but at most `positions`."""
-    for name in ("max_seq_length", "model_max_length", "max_len"):
-        if (length := config.get(name)) is None:
-            continue
-        if not isinstance(length, int | float) or not length >= 3:
-            raise ValueError(
-                f"{path}: {name} must be a number of at least 3. Received: "
-                f"{name}={length!r:.80}"
-            )
-        return int(min(length, positions))
-    return positions
+    names = ("max_seq_length", "model_max_length", "max_len")
+    name = next((x for x in names if config.get(x) is not None), "")
+    length = config.get(name, positions)
+    if not isinstance(length, int | float) or not length >= 3:
+        raise ValueError(
+            f"{path}: {name} must be a number of at least 3. Received: {length!r:.80}"
+        )
+    return int(min(length, positions))
 
 
 def _added_tokens(

@@ -157,7 +157,7 @@ def open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
     )
 
 
-def _load(prefix: str) -> dict[str, weight_files.Tensor]:
+def _load(prefix: str) -> weight_files.Tensors:
     """Opens a TensorFlow 1 or 2 checkpoint.
 
     Raises:
@@ -181,7 +181,7 @@ def _load(prefix: str) -> dict[str, weight_files.Tensor]:
     }
 
 
-def _task(path: pathlib.Path, tensors: Mapping[str, weight_files.Tensor]) -> str | None:
+def _task(path: pathlib.Path, tensors: weight_files.Tensors) -> str | None:
     """Returns the kind of the head of a TensorFlow 1 checkpoint.
 
     Classifiers and taggers have the same names.
@@ -195,9 +195,7 @@ def _task(path: pathlib.Path, tensors: Mapping[str, weight_files.Tensor]) -> str
     return "classification"
 
 
-def _without_optimizer_state(
-    tensors: Mapping[str, weight_files.Tensor],
-) -> dict[str, weight_files.Tensor]:
+def _without_optimizer_state(tensors: weight_files.Tensors) -> weight_files.Tensors:
     """Drops counters, and slots: tensors whose name continues that of a variable."""
     return {
         name: tensor
@@ -206,9 +204,7 @@ def _without_optimizer_state(
     }
 
 
-def _variables(
-    tensors: Mapping[str, weight_files.Tensor],
-) -> dict[str, weight_files.Tensor]:
+def _variables(tensors: weight_files.Tensors) -> weight_files.Tensors:
     """Renames the tensors of an object-based checkpoint to their variables.
 
     Leaves out those of the optimizer.

@@ -67,8 +67,8 @@ def _names(architecture: BertConfig, kind: str | None) -> weight_files.Names:
 
 
 def _with_torch_names(
-    path: pathlib.Path, tensors: Mapping[str, weight_files.Tensor], family: Family
-) -> dict[str, weight_files.Tensor]:
+    path: pathlib.Path, tensors: weight_files.Tensors, family: Family
+) -> weight_files.Tensors:
     """Renames tensors to their names in torch, and transposes kernels of TensorFlow.
 
     Removes the prefix of a model that contains the whole model, such as `module.` of

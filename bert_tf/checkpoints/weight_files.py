@@ -99,6 +99,9 @@ class Tensor(NamedTuple):
     read: Callable[[], np.ndarray]
 
 
+Tensors = dict[str, Tensor]
+
+
 def find_prefix(path: Any, names: Iterable[str], anchor: str) -> str:
     """Returns what precedes `anchor`, a name that each encoder has, in one of `names`.
 
@@ -115,7 +118,7 @@ def find_prefix(path: Any, names: Iterable[str], anchor: str) -> str:
 def open_tensors(
     path: pathlib.Path,
     names: Names,
-    tensors: Mapping[str, Tensor],
+    tensors: Tensors,
     *,
     architecture: BertConfig,
     vocabulary: Vocabulary,
@@ -210,7 +213,7 @@ def open_tensors(
 
 
 def _match(
-    path: Any, names: Names, tensors: Mapping[str, Tensor], num_layers: int
+    path: Any, names: Names, tensors: Tensors, num_layers: int
 ) -> dict[str, list[str]]:
     """Returns the table of the weights that a file in the folder `path` has.
 
@@ -246,7 +249,7 @@ def _match(
 
 
 def lazy_weights(
-    names: Names, tensors: Mapping[str, Tensor], config: BertConfig
+    names: Names, tensors: Tensors, config: BertConfig
 ) -> dict[str, Callable[[], np.ndarray]]:
     """Returns functions that read the weights in our shapes, as float32."""
     return {
@@ -257,9 +260,7 @@ def lazy_weights(
     }
 
 
-def _read_weight(
-    ours: str, copies: Mapping[str, Tensor], config: BertConfig
-) -> np.ndarray:
+def _read_weight(ours: str, copies: Tensors, config: BertConfig) -> np.ndarray:
     theirs, *_ = copies
     tensor, *others = (_to_float(name, copy.read()) for name, copy in copies.items())
     if not all(np.array_equal(tensor, other) for other in others):
@@ -322,7 +323,7 @@ WEIGHTS = "model.safetensors"
 _TYPES = ("F64", "F32", "F16", "BF16")
 
 
-def read_safetensors(path: pathlib.Path, required: bool) -> dict[str, Tensor]:
+def read_safetensors(path: pathlib.Path, required: bool) -> Tensors:
     """Opens the safetensors of a folder.
 
     Args:

@@ -133,9 +133,7 @@ def test_outputs_equal_transformers(theirs, class_name, tmp_path):
         safetensors.numpy.load_file(path / "model.safetensors")
         for path in (folder, tmp_path / "ours")
     )
-    assert weights.keys() == again.keys()
-    for name, weight in weights.items():
-        np.testing.assert_array_equal(weight, again[name])
+    toy.assert_equal(weights, again)
     assert open_checkpoint(tmp_path / "ours").head == checkpoint.head
     again = getattr(transformers, class_name).from_pretrained(tmp_path / "ours")
     compare(again.eval(), inputs, outputs)

@@ -81,9 +81,7 @@ def test_round_trip_through_a_model_directory_is_bit_equal(write, class_name):
         safetensors.numpy.load_file(path / "model.safetensors")
         for path in (folder, ours.path)
     )
-    assert written.keys() == expected.keys()
-    for name, tensor in expected.items():
-        np.testing.assert_array_equal(written[name], tensor)
+    toy.assert_equal(written, expected)
 
 
 def test_weights_that_the_class_cannot_hold_are_left_out(write, tmp_path):
@@ -98,10 +96,8 @@ def test_weights_that_the_class_cannot_hold_are_left_out(write, tmp_path):
 # --- Names and types of weights ----------------------------------------------------
 
 
-def same_weights(folder, other):
-    a, b = (open_checkpoint(f).read_weights() for f in (folder, other))
-    assert a.keys() == b.keys()
-    return all(np.array_equal(a[name], b[name]) for name in a)
+def assert_same_weights(folder, other):
+    toy.assert_equal(*(open_checkpoint(x).read_weights() for x in (folder, other)))
 
 
 def test_copies_of_tied_weights(write, tmp_path, vocabulary, caplog):
@@ -112,7 +108,7 @@ def test_copies_of_tied_weights(write, tmp_path, vocabulary, caplog):
     tensors["cls.predictions.decoder.bias"] = tensors.pop("cls.predictions.bias")
     tensors["bert.embeddings.position_ids"] = np.arange(16)[np.newaxis]
     expected = toy.write_hugging_face(tmp_path / "expected", vocabulary, name)
-    assert same_weights(expected, write(name, tensors=tensors))
+    assert_same_weights(expected, write(name, tensors=tensors))
     assert "not used" not in caplog.text
     copy[3, 1] += 1
     other = write(name, tensors=tensors)
@@ -168,7 +164,7 @@ def test_other_names_of_weights(write, vocabulary, class_name, rename, tmp_path)
         renamed[new] = np.ascontiguousarray(tensor.T) if is_kernel else tensor
     expected = toy.write_hugging_face(tmp_path / "expected", vocabulary, class_name)
     folder = write(class_name, tensors=renamed)
-    assert same_weights(expected, folder)
+    assert_same_weights(expected, folder)
     assert open_checkpoint(folder).head == open_checkpoint(expected).head
 
 
@@ -372,45 +368,40 @@ def test_head_is_validated(write):
 # --- Folders to publish ------------------------------------------------------------
 
 
+# Options of a training, and as they are published.
+BASE = "google-bert/bert-base-uncased"
+OPTIONS = {
+    "init_from": (f"hf://{BASE}", f"hf://{BASE}"),
+    "teacher": ("../models/teacher/", "teacher"),
+    "train_file": ("data/train.csv", "train.csv"),
+    "records": ("/mnt/records128,/mnt/records512", "records128,records512"),
+    "size": ("/home/me/config.json", "config.json"),
+    "lexicon": ("/home/me/words.txt", "words.txt"),  # Of somebody's own task.
+    "output": ("models/verdict", "verdict"),
+    "text_a": ("he/she", "he/she"),
+    "label_separator": ("/", "/"),
+    "layers": ("1,2", "1,2"),
+    "epochs": (3, 3),
+    "max_sequence_length": (32, 32),
+}
+
+
 def test_folder_to_publish(tmp_path, tiny_config, vocabulary):
-    paths = {
-        "init_from": "hf://google-bert/bert-base-uncased",
-        "teacher": "../models/teacher/",
-        "train_file": "data/train.csv",
-        "records": "/mnt/records128,/mnt/records512",
-        "size": "/home/me/config.json",
-        "lexicon": "/home/me/words.txt",  # Of somebody's own task.
-        "output": "models/verdict",
-    }
-    others = {"text_a": "he/she", "label_separator": "/", "layers": "1,2", "epochs": 3}
     head = {"kind": "classification", "labels": ["a", "b"]}
+    options = {name: value for name, (value, _) in OPTIONS.items()}
     directory = model_directory(
-        tmp_path / "m", tiny_config, vocabulary, head, options=paths | others
+        tmp_path / "m", tiny_config, vocabulary, head, options=options
     )
     directory.save_weights(heads.SequenceClassifier(BertBackbone(tiny_config), 2))
     metrics = {"accuracy": 0.75, "f1": 0.5}
     directory.write_metrics({"training": {"score": 0.5}, "dev": metrics})
     (directory.path / "logs").mkdir()
     (directory.path / ".lock").touch()
-    convert.main(
-        convert.ConvertConfig(
-            from_=str(directory.path),
-            to=str(tmp_path / "share/verdict"),
-            data="stanfordnlp/sst2, our tickets",
-        )
-    )
-    shared = open_checkpoint(tmp_path / "share/verdict")
-    assert shared.options == {
-        **others,
-        "init_from": "hf://google-bert/bert-base-uncased",
-        "teacher": "teacher",
-        "train_file": "train.csv",
-        "records": "records128,records512",
-        "size": "config.json",
-        "lexicon": "words.txt",
-        "output": "verdict",
-        "max_sequence_length": 32,
-    }
+    to, data = tmp_path / "share/verdict", "stanfordnlp/sst2, our tickets"
+    options = convert.ConvertConfig(from_=str(directory.path), to=str(to), data=data)
+    convert.main(options)
+    shared = open_checkpoint(to)
+    assert shared.options == {name: value for name, (_, value) in OPTIONS.items()}
     files = {path.name for path in shared.path.iterdir()}
     assert files == {
         *("README.md", "config.json", "model.safetensors"),
@@ -418,7 +409,7 @@ def test_folder_to_publish(tmp_path, tiny_config, vocabulary):
     }
     card = huggingface_hub.ModelCard.load(shared.path / "README.md")
     assert card.data.license is None
-    assert card.data.base_model == "google-bert/bert-base-uncased"
+    assert card.data.base_model == BASE
     assert card.data.datasets == ["stanfordnlp/sst2"]
     assert card.data.pipeline_tag == "text-classification"
     found = {r.metric_type: r.metric_value for r in card.data.eval_results}

@@ -9,7 +9,6 @@ import keras
 import numpy as np
 import pytest
 import safetensors.numpy
-import tensorflow as tf
 
 import bert_tf
 from bert_tf.checkpoints import keras_hub, open_checkpoint, write_checkpoint
@@ -58,7 +57,7 @@ def test_open_returns_what_create_wrote(tmp_path, tiny_config, vocabulary, head)
     with pytest.raises(ValueError, match="did not reach the first checkpoint"):
         opened.load_backbone()
     (tmp_path / "model.safetensors.index.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"has no model\.safetensors\. If it has sh"):
+    with pytest.raises(ValueError, match=r"has no model\.safetensors\. If you trust"):
         open_checkpoint(tmp_path)
 
 
@@ -74,12 +73,10 @@ def test_weights_that_transformers_lacks_have_our_names(
     encoder = toy.hugging_face_shapes("BertForNextSentencePrediction")
     assert {name for name in encoder if name.startswith("bert.")} <= names
     assert "lstm_1/forward_lstm/lstm_cell/kernel" in names
-    before = [weight.numpy() for weight in model.weights]
-    for weight in model.weights:
-        weight.assign(tf.zeros_like(weight))
+    before = model.get_weights()
+    model.set_weights([np.zeros_like(weight) for weight in before])
     directory.load_into(model)
-    for weight, value in zip(model.weights, before, strict=True):
-        np.testing.assert_array_equal(weight, value)
+    toy.assert_equal(model.get_weights(), before)
 
 
 def test_unnamed_layers_of_another_process_match(tmp_path, tiny_config, vocabulary):
@@ -96,8 +93,7 @@ def test_unnamed_layers_of_another_process_match(tmp_path, tiny_config, vocabula
     )
     directory.save_weights(first)
     directory.load_weights(second)
-    for a, b in zip(first.get_weights(), second.get_weights(), strict=True):
-        np.testing.assert_array_equal(a, b)
+    toy.assert_equal(first.get_weights(), second.get_weights())
     directory.save_weights(BertBackbone(tiny_config))
     with pytest.raises(ValueError, match="has no weights for dense"):
         directory.load_weights(second)
@@ -195,8 +191,7 @@ def test_head_from_checkpoint(classifier):
     path, model = classifier
     options = {"dtype": "mixed_bfloat16", "name": "mine"}
     again = SequenceClassifier.from_checkpoint(path, **options)
-    for loaded, weight in zip(again.get_weights(), model.get_weights(), strict=True):
-        np.testing.assert_array_equal(loaded, weight)
+    toy.assert_equal(again.get_weights(), model.get_weights())
     assert again.name == "mine"
     assert again.backbone.embeddings.compute_dtype == "bfloat16"
     tokenizer = bert_tf.Tokenizer.from_checkpoint(path)
@@ -215,10 +210,7 @@ def test_head_from_checkpoint(classifier):
 def test_head_for_another_task_is_random(classifier, caplog, head, arguments):
     path, model = classifier
     again = head.from_checkpoint(path, **arguments)
-    for loaded, weight in zip(
-        again.backbone.get_weights(), model.backbone.get_weights(), strict=True
-    ):
-        np.testing.assert_array_equal(loaded, weight)
+    toy.assert_equal(again.backbone.get_weights(), model.backbone.get_weights())
     new = {w.path.partition("/")[0] for w in again.weights}
     new -= {w.path.partition("/")[0] for w in again.backbone.weights}
     shown = caplog.text.partition("no weights for: ")[2]

@@ -10,7 +10,9 @@ import json
 import pathlib
 import zlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import keras
 import numpy as np
 import safetensors.numpy
 import tensorflow as tf
@@ -71,6 +73,11 @@ def value(name: str, shape: Sequence[int]) -> np.ndarray:
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     x = rng.normal(0, 0.3, shape).astype(np.float32)
     return x + 1 if name.endswith(("gamma", "LayerNorm.weight")) else x
+
+
+def assert_equal(a: Any, b: Any) -> None:
+    """Checks that nested dictionaries or lists of arrays are equal, bit by bit."""
+    keras.tree.map_structure(np.testing.assert_array_equal, a, b)
 
 
 def values(shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
