@@ -26,8 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 
-from bert_tf import cli, storage
-from bert_tf.data import read_documents
+from bert_tf import cli, data
 
 # The script was written for TensorFlow 1.
 _GOOGLE_SCRIPT = """
@@ -106,8 +105,9 @@ def _write_text(path: pathlib.Path, size: int, patterns: str) -> None:
     """Writes documents from the files, repeatedly, until `size` bytes are written."""
     written = 0
     with path.open("w", encoding="utf-8") as file:
-        for source in itertools.cycle(storage.expand_globs(patterns)):
-            for document in read_documents(source):
+        texts = data.list_texts(data.TextFilesConfig(input=patterns))
+        for source in itertools.cycle(texts):
+            for document in source.documents():
                 text = "\n".join(document) + "\n\n"
                 file.write(text)
                 written += len(text.encode())

@@ -109,10 +109,10 @@ def _curve(
     settings = options.pretraining()
     train_step, evaluate = LIBRARIES[library](folder, settings, seed)
     common = {"batch_size": options.batch_size, "seed": seed}
-    train = data.pretrain_dataset(
-        options.records, mask_selection_rate=settings.mask_selection_rate, **common
-    ).take(options.steps)
-    held_out = data.pretrain_dataset(options.records, split="validation", **common)
+    records = data.Records(options.records)
+    rate = settings.mask_selection_rate
+    train = records.dataset(mask_selection_rate=rate, **common).take(options.steps)
+    held_out = records.dataset("validation", **common)
 
     def mean_of_batch(x, y, weights):  # As the loss of transformers.
         return x, y, {name: w / keras.ops.sum(w) for name, w in weights.items()}
@@ -132,7 +132,7 @@ def _write_initial_weights(
     """Writes a checkpoint of transformers with random weights."""
     import keras
 
-    from bert_tf import checkpoints, data, modeling, training
+    from bert_tf import checkpoints, modeling, training
 
     settings = options.pretraining()
     phases = settings.phases()
@@ -140,12 +140,12 @@ def _write_initial_weights(
     keras.utils.set_random_seed(seed)
     model = modeling.BertPretrainer(modeling.BertBackbone(architecture))
     if settings.initialization == "corpus":
-        token_ids = data.read_token_ids(options.records)
+        token_ids = phases[0].records.token_ids()
         training.initialize_from_corpus(model, token_ids, seed)
     directory = checkpoints.ModelDirectory.create(
         folder,
         architecture=architecture,
-        vocabulary=phases[0].vocabulary,
+        vocabulary=phases[0].records.vocabulary,
         lowercase=True,
         head={"kind": "pretrainer"},
         options={},

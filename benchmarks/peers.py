@@ -84,7 +84,7 @@ def transformers_inputs(inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
 def transformers_batch(
     x: Mapping[str, Any], y: Mapping[str, Any], weights: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Converts a batch of `pretrain_dataset` to inputs of `BertForPreTraining`.
+    """Converts a batch of `Records.dataset` to inputs of `BertForPreTraining`.
 
     The labels [B, S] are -100 at tokens that are not predicted. The loss equals that of
     `BertPretrainer`: the mean over predicted tokens plus the mean over pairs.

@@ -115,10 +115,10 @@ def _time(options: BenchmarkConfig, library: str, dtype: str, xla: bool) -> dict
 
     packed = library in ("bert_tf", "jax")
     records = options.packed if packed else options.unpacked
-    _, vocabulary = data.read_manifest(records)
-    dataset = data.pretrain_dataset(records, batch_size=options.batch_size)
+    records = data.Records(records)
+    dataset = records.dataset(batch_size=options.batch_size)
     batches = list(dataset.take(_BATCHES))
-    bert = BertConfig.from_size(options.size, vocabulary.size)
+    bert = BertConfig.from_size(options.size, records.vocabulary.size)
     if library == "torch":
         arrays = list(dataset.take(_BATCHES).as_numpy_iterator())
         result = peers.in_new_process(_time_torch, bert, arrays, options.steps)

@@ -55,14 +55,9 @@ class EvaluateConfig(data.TextFilesConfig):
 def main(options: EvaluateConfig) -> dict[str, float]:
     """Prints and returns the metrics, see `training.masked_lm_metrics`."""
     checkpoint = checkpoints.open_checkpoint(options.model_dir, head=options.head)
-    layouts = data.list_texts(options.input, options)
-    print(data.preview(layouts))
-    reading = options.document_separator, options.wrapped_lines, options.text_column
-    documents = (
-        " ".join(document)
-        for path in layouts
-        for document in data.read_documents(path, *reading)
-    )
+    texts = data.list_texts(options)
+    print(data.preview(texts))
+    documents = (" ".join(x) for text in texts for x in text.documents())
     names = ("max_sequence_length", "seed", "mask_selection_rate", "whole_word_masking")
     arguments = {name: getattr(options, name) for name in names}
     batches = training.masked_rows(checkpoint, documents, **arguments)

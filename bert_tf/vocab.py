@@ -50,15 +50,17 @@ def main(options: VocabularyConfig) -> None:
             f"--output={output} exists. Models trained with a vocabulary depend on its "
             "exact contents: delete the file or choose another path."
         )
-    layouts = data.list_texts(options.input, options)
-    print(data.preview(layouts))
-    storage.make_directory(os.path.dirname(output) or ".")
+    texts = data.list_texts(options)
+    print(data.preview(texts))
+    folder, name = os.path.split(output)
+    storage.make_directory(folder or ".")
     start = time.monotonic()
-    counts = data.count_words(layouts, options.lowercase, output, options)
+    prefix = os.path.join(folder, f".{name}.words-")
+    counts = data.count_words(texts, options.lowercase, prefix, options)
     vocabulary = text.learn_vocabulary(counts, options.vocabulary_size)
     vocabulary.write(output)
-    data.remove_counts(output)
-    megabytes = sum(storage.stat(path)[0] for path in layouts) / 1e6
+    data.remove_results(prefix)
+    megabytes = sum(file.size for file in texts) / 1e6
     print(
         f"{output}: {vocabulary.size:,} tokens from {megabytes:.1f} MB of text in "
         f"{time.monotonic() - start:.0f} s."

@@ -60,7 +60,7 @@ def test_command_reads_wikipedia_and_gzip(tmp_path, capsys):
 def test_words_are_counted_in_parts(tmp_path, monkeypatch):
     lines = [f"{line}\n\n" for line in SENTENCES]
     write(tmp_path / "corpus.txt", "".join(lines))
-    monkeypatch.setattr("bert_tf.data.preparation._PART_BYTES", 300)
+    monkeypatch.setattr("bert_tf.data.documents._PART_BYTES", 300)
     vocabulary = learn(tmp_path, "corp*")
     assert vocabulary == learn_vocabulary(count_words(SENTENCES), 26)
     assert os.listdir(tmp_path / "new") == ["vocab.txt"]
@@ -69,19 +69,10 @@ def test_words_are_counted_in_parts(tmp_path, monkeypatch):
 def test_a_rerun_counts_only_the_parts_that_are_not_finished(tmp_path, monkeypatch):
     write(tmp_path / "a.txt", "the cat sat on the mat. " * 20 + "\n\nA dog.")
     write(tmp_path / "b.txt", b"\xff\xff\xff")
-    monkeypatch.setattr("bert_tf.data.preparation._PART_BYTES", 100)
+    monkeypatch.setattr("bert_tf.data.documents._PART_BYTES", 100)
     monkeypatch.setattr("bert_tf.data.documents._PREVIEW_CHARACTERS", 1)
     with pytest.raises(ValueError, match=r"b\.txt"):
         learn(tmp_path, "*.txt")
     kept = os.listdir(tmp_path / "new")
     assert kept
     assert all(name.startswith(".vocab.txt.words-") for name in kept)
-
-
-def test_beam_counts_the_same_words(tmp_path, monkeypatch):
-    pytest.importorskip("apache_beam", reason="Apache Beam is not installed")
-    write(tmp_path / "a.txt", "\n".join(SENTENCES[::2]))
-    write(tmp_path / "b.txt", "\n".join(SENTENCES[1::2]))
-    monkeypatch.setattr("bert_tf.data.preparation._PART_BYTES", 1)
-    vocabulary = learn(tmp_path, "*.txt", runner="DirectRunner")
-    assert vocabulary == learn_vocabulary(count_words(SENTENCES), 26)

@@ -22,47 +22,62 @@ sentences.
 from __future__ import annotations
 
 import collections
-import hashlib
 import itertools
+import math
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from bert_tf import storage
-from bert_tf.data.layout import (
-    SENTENCE_END,
-    Layout,
-    TextFilesConfig,
-    detect_layout,
-    frequent_lines,
-    indentation,
-    is_wrapped,
-)
+from bert_tf.data import layout as layouts
+from bert_tf.data.layout import SENTENCE_END, Layout, TextFilesConfig
 from bert_tf.data.tables import Table, parse_object, text_value
 
 Document = list[str]  # Its sentences.
 
-END_OF_FILE = 1 << 62  # Larger than the size of any file.
-
+_SAMPLE_BYTES = 1 << 17  # Read from the start of each file to detect its layout.
 _PREVIEW_CHARACTERS = 1_000_000  # Read of each group of files.
+_PART_BYTES = 1 << 23  # Text per job.
 
 
 # --- Documents -------------------------------------------------------------------
 
 
-class Range(NamedTuple):
-    """Documents of a text file that begin in a range of its bytes.
+class TextRange(NamedTuple):
+    """Documents of a text file, or those that begin in a range of its bytes.
 
-    The ranges of `split_file` contain every document once, so that several processes
-    can read one file. Reading begins at the first separator at or after `start`, and
-    stops at the first one at or after `end`.
+    The ranges of `split` contain every document once, so that several processes can
+    read one file. Reading begins at the first separator at or after `start`, and stops
+    at the first one at or after `end`.
+
+    Attributes:
+        path: The file.
+        layout: How its lines form documents and sentences.
+        stat: Its size in bytes and the time of its modification, see `storage.stat`.
+        start: First byte.
+        end: Last byte, exclusive; infinite if the file cannot be divided, because it is
+            compressed, a table, or one document.
     """
 
     path: str
     layout: Layout
+    stat: tuple[int, int]
     start: int = 0
-    end: int = END_OF_FILE
+    end: float = math.inf
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return min(self.end, self.stat[0]) - self.start
+
+    def split(self, size: int) -> list[TextRange]:
+        """Divides the range into ranges of about `size` bytes, if that is possible."""
+        if self.end == math.inf:
+            return [self]
+        starts = range(self.start, self.end, size) or [self.start]
+        bounds = itertools.pairwise([*starts, self.end])
+        return [self._replace(start=start, end=end) for start, end in bounds]
 
     def paragraphs(self) -> Iterator[list[str]]:
         """Yields the non-empty paragraphs, or lines, of each document.
@@ -70,18 +85,17 @@ class Range(NamedTuple):
         Raises:
             ValueError: As `storage.read_lines`, or a record has no text.
         """
-        has_records = self.layout.separator in ("json", "table")
-        documents = self._records() if has_records else self._documents()
-        return filter(None, map(self._paragraphs, documents))
+        read = self._records if self.layout.has_records else self._documents
+        return filter(None, map(self._paragraphs, read()))
 
     def documents(self) -> Iterator[Document]:
-        """Yields documents, each a non-empty list of sentences."""
+        """Yields documents, each a non-empty list of sentences; see `paragraphs`."""
         return map(split_document, self.paragraphs())
 
     def _paragraphs(self, lines: list[str]) -> list[str]:
         joins = self.layout.is_wrapped
         if joins is None:
-            joins = is_wrapped([line.expandtabs() for line in lines])
+            joins = layouts.is_wrapped([line.expandtabs() for line in lines])
         return unwrap(lines) if joins else list(filter(None, map(str.strip, lines)))
 
     def _documents(self) -> Iterator[list[str]]:
@@ -139,69 +153,20 @@ class Range(NamedTuple):
             yield lines
 
 
-def read_paragraphs(ranges: Iterable[Range]) -> Iterator[list[str]]:
-    """Yields the paragraphs of all documents in ranges."""
-    return itertools.chain.from_iterable(part.paragraphs() for part in ranges)
-
-
-def read_documents(
-    path: str,
-    separator: str = "auto",
-    wrapped_lines: str = "auto",
-    text_column: str = "text",
-) -> Iterator[Document]:
-    """Yields the documents of a text file, each a non-empty list of sentences.
-
-    Args:
-        path: A text file.
-        separator: What separates documents: "auto", "blank_line", "line", "file",
-            "doc_tag", or a line of the text.
-        wrapped_lines: Whether lines are joined into paragraphs: "auto", "yes", "no".
-        text_column: Key of JSON lines, or column of a table, with the text.
-
-    Raises:
-        ValueError: The file is not UTF-8, is markup, or a record has no text.
-    """
-    options = TextFilesConfig(
-        input=path,
-        document_separator=separator,
-        wrapped_lines=wrapped_lines,
-        text_column=text_column,
-    )
-    if layout := detect_layout(path, options):
-        yield from Range(path, layout).documents()
-
-
-def split_file(path: str, layout: Layout, size: int) -> list[Range]:
-    """Divides a file into ranges of about `size` bytes.
-
-    A compressed file, a table or a file that is one document is not divided.
-    """
-    starts: Sequence[int] = [0]
-    length = storage.stat(path)[0]
-    if length > size and layout.separator not in ("file", "table"):
-        with storage.open_text(path) as (_, is_compressed):
-            starts = [0] if is_compressed else range(0, length, size)
-    pairs = itertools.pairwise([*starts, END_OF_FILE])
-    return [Range(path, layout, start, end) for start, end in pairs]
-
-
-def content_share(paragraphs: Sequence[str], seed: int) -> float:
-    """Returns a number in [0, 1) that depends on the text of a document and a seed."""
-    text = f"{seed}\n" + "\n".join(paragraphs)
-    digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()
-    return int.from_bytes(digest, "big") / 2**64
+def read_paragraphs(texts: Iterable[TextRange]) -> Iterator[list[str]]:
+    """Yields the paragraphs of each document of several files or ranges."""
+    return itertools.chain.from_iterable(text.paragraphs() for text in texts)
 
 
 def unwrap(lines: Iterable[str]) -> list[str]:
     """Joins the lines of each paragraph. Blank lines end it, indented ones begin it."""
     paragraphs: list[list[str]] = [[]]
-    before = 0
+    before: float = 0
     for line in map(str.expandtabs, lines):
-        if not (text := line.strip()) or indentation(line) > before:
+        if not (text := line.strip()) or layouts.indentation(line) > before:
             paragraphs.append([])
         paragraphs[-1] += [text] if text else []
-        before = indentation(line) if text else END_OF_FILE
+        before = layouts.indentation(line) if text else math.inf
     joined = ("\n".join(paragraph) for paragraph in paragraphs if paragraph)
     return [_CJK_BREAK.sub("", text).replace("\n", " ") for text in joined]
 
@@ -225,59 +190,91 @@ _CJK_BREAK = re.compile(r"(?<=[\u2e80-\u9fff\uff00-\uff60])\n(?=[\u2e80-\u9fff])
 
 
 def list_texts(
-    patterns: str, options: TextFilesConfig, exclude: Iterable[str] = ()
-) -> dict[str, Layout]:
-    """Returns the layouts of the files that comma-separated globs match.
+    options: TextFilesConfig, patterns: str = "", exclude: Iterable[str] = ()
+) -> list[TextRange]:
+    """Returns the text files that comma-separated globs match, with their layouts.
 
     Vocabularies and the files of `exclude` are skipped with a warning.
 
+    Args:
+        options: The files, and what the user knows about their layout.
+        patterns: Other files than `options.input`.
+        exclude: Paths of files to skip.
+
     Raises:
-        ValueError: No file matches, or as `detect_layout`.
+        ValueError: No file matches, or a file is binary or markup.
     """
     excluded = set(map(storage.real_path, exclude))
-    layouts = {}
-    for path in storage.expand_globs(patterns):
+    texts = []
+    for path in storage.expand_globs(patterns or options.input):
         is_excluded = storage.real_path(path) in excluded
-        if is_excluded or not (layout := detect_layout(path, options)):
+        if is_excluded or not (text := _open_text(path, options)):
             reason = "not text to learn" if is_excluded else "a vocabulary"
             print(f"warning: {path} is {reason}. It is skipped.")
         else:
-            layouts[path] = layout
-    return layouts
+            texts.append(text)
+    return texts
 
 
-def preview(layouts: dict[str, Layout]) -> str:
+def _open_text(path: str, options: TextFilesConfig) -> TextRange | None:
+    """Returns a text file; None if it is a vocabulary."""
+    with storage.open_text(path) as (file, is_compressed):
+        sample = file.read(_SAMPLE_BYTES).decode("utf-8-sig", "replace")
+    if not (layout := layouts.detect_layout(path, sample, options)):
+        return None
+    stat = storage.stat(path)
+    is_whole = is_compressed or layout.separator in ("file", "table")
+    return TextRange(path, layout, stat, end=math.inf if is_whole else stat[0])
+
+
+def split_texts(texts: Iterable[TextRange]) -> list[TextRange]:
+    """Divides files into ranges of at most about `_PART_BYTES`."""
+    return [part for text in texts for part in text.split(_PART_BYTES)]
+
+
+def group_parts(texts: Iterable[TextRange]) -> list[list[TextRange]]:
+    """Divides files into parts, groups of ranges of about `_PART_BYTES`."""
+    parts: list[list[TextRange]] = []
+    size = _PART_BYTES
+    for text in split_texts(texts):
+        if size >= _PART_BYTES:
+            parts.append([])
+            size = 0
+        parts[-1].append(text)
+        size += text.size
+    return parts
+
+
+def preview(texts: Iterable[TextRange]) -> str:
     """Returns what was detected for each group of files, with two documents of each."""
     groups = collections.defaultdict(list)
-    for path, layout in layouts.items():
-        groups[layout].append(path)
-    shown = itertools.starmap(_preview_group, groups.items())
-    return "\n".join(shown) + (
+    for text in texts:
+        groups[text.layout].append(text)
+    return "\n".join(map(_preview_group, groups.values())) + (
         "\nIf that is wrong, pass --document_separator (blank_line, line, file, "
         "doc_tag, or a line between documents, such as '%') or --wrapped_lines (yes, "
         "no)."
     )
 
 
-def _preview_group(layout: Layout, paths: Sequence[str]) -> str:
+def _preview_group(texts: Sequence[TextRange]) -> str:
+    """Returns the preview of files with the same layout."""
     size, found, is_partial = 0, [], ""
-    for paragraphs in read_paragraphs(Range(path, layout) for path in paths):
+    for paragraphs in read_paragraphs(texts):
         if size > _PREVIEW_CHARACTERS:
             is_partial = f" in the first {size / 1e6:.1f} million characters"
             break
         found.append(split_document(paragraphs))
         size += sum(map(len, found[-1]))
-    others = f" and {len(paths) - 1} more" * (len(paths) > 1)
-    first = map(" | ".join, found[:2])
-    shown = (textwrap.shorten(text, 300, placeholder=" ...") for text in first)
+    others = f" and {len(texts) - 1} more" * (len(texts) > 1)
     lines = [
-        f"{paths[0]}{others}: {layout}.",
+        f"{texts[0].path}{others}: {texts[0].layout}.",
         f"Documents: {len(found):,}, sentences: {sum(map(len, found)):,}{is_partial}. "
         "The first two, as they are learned:",
-        *(f"  {number}. {text}" for number, text in enumerate(shown, start=1)),
     ]
-    if layout.separator not in ("json", "table"):
-        lines += (f"Note: {note}." for note in frequent_lines(paths[0], layout))
+    for number, document in enumerate(found[:2], start=1):
+        shown = textwrap.shorten(" | ".join(document), 300, placeholder=" ...")
+        lines.append(f"  {number}. {shown}")
     return "\n  ".join(lines)
 
 

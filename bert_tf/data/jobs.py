@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs independent jobs on the cores of this machine or on a cluster.
 
-A job writes its result, a JSON value, to a file. Jobs with such a file are not run
-again, so the same command resumes after an interruption. A cluster gives the same
+The result of a job, a JSON value, is written to a file. Jobs with such a file are not
+run again, so the same command resumes after an interruption. A cluster gives the same
 results with Apache Beam, by any of its runners::
 
     pip install '.[beam]'  # In a separate environment.
@@ -35,8 +35,6 @@ import tqdm
 
 from bert_tf import cli, lazy, storage
 
-_ERROR = ".error.json"  # Suffix of a file with the error of a job.
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobOptions(cli.Options):
@@ -57,21 +55,27 @@ class JobOptions(cli.Options):
 
 
 def run_jobs(
-    function: Callable[[Any], Any], jobs: Sequence[Any], options: JobOptions
+    function: Callable[[Any], Any],
+    jobs: Sequence[Any],
+    prefix: str,
+    options: JobOptions,
 ) -> Iterator[Any]:
     """Yields `function(job)` for every job, in order.
 
     Args:
-        function: A module-level function that maps a job to a JSON value.
-        jobs: Picklable objects with the `path` of the result.
+        function: A picklable function that maps a job to a JSON value.
+        jobs: Picklable objects.
+        prefix: Beginning of the paths of the results. `remove_results` removes them.
         options: Where the jobs run. A single worker is this process.
 
     Raises:
-        ValueError: Apache Beam or its runner is not installed, or a job failed on a
-            cluster. The results of other jobs are kept.
-        OSError: A worker process ended early, or a cluster failed.
+        ValueError: Apache Beam or its runner is not installed.
+        OSError: A worker process ended early, or the jobs failed on a cluster.
+        Exception: What `function` raises on this machine. The results of finished jobs
+            are kept.
     """
     run = functools.partial(_run_unless_done, function)
+    jobs = [(f"{prefix}{index:05d}.json", job) for index, job in enumerate(jobs)]
     if options.runner != "local":
         _run_with_beam(run, jobs, options)
         yield from map(run, jobs)  # Reads the results.
@@ -109,6 +113,13 @@ def run_jobs(
             ) from None
 
 
+def remove_results(prefix: str) -> None:
+    """Removes the results of `run_jobs`."""
+    directory, name = os.path.split(prefix)
+    for path in storage.glob(f"{name}*.json", directory):
+        storage.remove(path)
+
+
 def _run_with_beam(
     run: Callable[[Any], Any], jobs: Sequence[Any], options: JobOptions
 ) -> None:
@@ -129,9 +140,6 @@ def _run_with_beam(
     if "dask" in name and not any(flag.startswith(partitions) for flag in flags):
         # By default, Beam puts 128 jobs into a partition, for one worker.
         flags.append(f"--dask_npartitions={len(jobs)}")
-    for job in jobs:
-        if storage.exists(job.path + _ERROR):
-            storage.remove(job.path + _ERROR)
     try:
         pipeline = apache_beam.Pipeline(
             options=PipelineOptions([f"--runner={name}", *flags])
@@ -141,37 +149,23 @@ def _run_with_beam(
             f"--runner={name} is no installed runner of Apache Beam. {error}"
         ) from error
     created = pipeline | apache_beam.Create(list(jobs), reshuffle=True)
-    _ = created | apache_beam.Map(functools.partial(_keep_error, run))
-    advice = "Finished parts are kept. Rerun the same command to resume."
+    _ = created | apache_beam.Map(run)
     try:
         pipeline.run().wait_until_finish()
     except Exception as error:
         raise OSError(
-            f"--runner={name} failed. {advice} Beam's error: {error}"
+            f"--runner={name} failed. Finished parts are kept. Rerun the same command "
+            f"to resume. Beam's error: {error}"
         ) from error
-    errors = [path for job in jobs if storage.exists(path := job.path + _ERROR)]
-    if errors:
-        raise ValueError(
-            f"{len(errors)} of {len(jobs)} parts failed. {advice} The error of the "
-            f"first: {storage.read_json(errors[0])['error']}"
-        )
 
 
-def _keep_error(run: Callable[[Any], Any], job: Any) -> None:
-    """Calls `run(job)`. Writes its error to a file, so that the other jobs continue."""
-    try:
-        run(job)
-    except (OSError, ValueError) as error:
-        storage.write_json(job.path + _ERROR, {"error": str(error)})
-
-
-def _run_unless_done(function: Callable[[Any], Any], job: Any) -> Any:
-    """Returns `function(job)`, read from the result file if it exists."""
-    result_path = job.path + ".json"
-    if storage.exists(result_path):
-        return storage.read_json(result_path)
+def _run_unless_done(function: Callable[[Any], Any], job: tuple[str, Any]) -> Any:
+    """Returns `function(job)`, read from the file of its result if that exists."""
+    path, job = job
+    if storage.exists(path):
+        return storage.read_json(path)
     result = function(job)
-    storage.write_json(result_path, result)
+    storage.write_json(path, result)
     return result
 
 

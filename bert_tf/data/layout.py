@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Detects how the lines of a text file form documents and sentences.
 
-The layout is detected once for each file, from its first 128 KiB. Where the evidence is
-weak, a line end is a sentence end and a blank line ends a document. `--help` of
-`bert_tf.corpus` lists the flags that override the detection; `documents.preview` prints
-what was detected.
+`documents.list_texts` detects it once for each file, from its beginning, and passes it
+on with every range of the file. Where the evidence is weak, a line end is a sentence
+end and a blank line ends a document. `--help` of `bert_tf.corpus` lists the flags that
+override the detection; `documents.preview` prints what was detected.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ import collections
 import dataclasses
 import itertools
 import re
-import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bert_tf import cli, storage
+from bert_tf import cli
 
-SEPARATORS = ("auto", "blank_line", "line", "file", "doc_tag")
-
-_SAMPLE_BYTES = 1 << 17  # Read from the start of each file.
+_RULES = {
+    "blank_line": "a blank line ends a document",
+    "line": "each line is a document",
+    "file": "each file is a document",
+    "doc_tag": "tags or titles separate documents",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,10 +56,11 @@ class TextFilesConfig(cli.Options):
     def __post_init__(self):
         super().__post_init__()
         separator = self.document_separator
-        if separator not in SEPARATORS and re.fullmatch("[a-z_]+", separator):
+        names = ("auto", *_RULES)
+        if separator not in names and re.fullmatch("[a-z_]+", separator):
             raise ValueError(
-                f"--document_separator must be one of {', '.join(SEPARATORS)}, or a "
-                f"line that is not a lower-case word. Received: {separator!r}"
+                f"--document_separator must be one of {', '.join(names)}, or a line "
+                f"that is not a lower-case word. Received: {separator!r}"
             )
 
 
@@ -74,8 +77,7 @@ class Layout(NamedTuple):
     """How a file forms documents and sentences.
 
     Attributes:
-        separator: One of `SEPARATORS` except "auto", or a line; "json" or "table" for
-            files of records.
+        separator: One of `_RULES`, or a line; "json" or "table" for files of records.
         is_wrapped: Whether lines are joined into paragraphs; None detects it for each
             record.
         text_column: The key or column of the text of a record.
@@ -85,31 +87,30 @@ class Layout(NamedTuple):
     is_wrapped: bool | None = False
     text_column: str = "text"
 
+    @property
+    def has_records(self) -> bool:
+        return self.separator in ("json", "table")
+
     def __str__(self) -> str:
-        rules = {
-            "json": f"the {self.text_column!r} of each object is a document",
-            "table": f"column {self.text_column!r} of each row is a document",
-            "blank_line": "a blank line ends a document",
-            "line": "each line is a document",
-            "file": "each file is a document",
-            "doc_tag": "tags or titles separate documents",
-        }
-        rule = f"a line {self.separator!r} ends a document"
-        joined = "wrapped lines are joined"
-        if self.is_wrapped is None:
-            joined = "the lines of a document are joined if they are wrapped"
-        elif not self.is_wrapped:
-            joined = "a line end ends a sentence"
-        return f"{rules.get(self.separator, rule)}, {joined}"
+        rule = _RULES.get(self.separator, f"a line {self.separator!r} ends a document")
+        if self.has_records:
+            rule = f"the {self.text_column!r} of each record is a document"
+        joined = {True: "wrapped lines are joined", False: "a line end ends a sentence"}
+        default = "the lines of a document are joined if they are wrapped"
+        return f"{rule}, {joined.get(self.is_wrapped, default)}"
 
 
-def detect_layout(path: str, options: TextFilesConfig) -> Layout | None:
+def detect_layout(path: str, sample: str, options: TextFilesConfig) -> Layout | None:
     """Returns the layout of a text file; None if it is a WordPiece vocabulary.
 
+    Args:
+        path: The file.
+        sample: The beginning of its text.
+        options: What the user knows about the layout.
+
     Raises:
-        ValueError: The file is binary, or markup and the user names no separator.
+        ValueError: The file is markup, and the user names no separator.
     """
-    sample = _sample(path)
     wrapped = {"yes": True, "no": False}.get(options.wrapped_lines)
     is_table = re.search(r"\.[ct]sv(\.\w+)?$", path, re.IGNORECASE)
     if is_table or _JSON.match(sample):
@@ -130,11 +131,6 @@ def detect_layout(path: str, options: TextFilesConfig) -> Layout | None:
     if separator == "auto":
         separator = "file" if wrapped else "blank_line"
     return Layout(separator, wrapped)
-
-
-def _sample(path: str) -> str:
-    with storage.open_text(path) as (file, _):
-        return file.read(_SAMPLE_BYTES).decode("utf-8-sig", "replace")
 
 
 def is_wrapped(lines: Sequence[str]) -> bool:
@@ -176,31 +172,6 @@ def is_wrapped(lines: Sequence[str]) -> bool:
 def indentation(line: str) -> int:
     """Returns the number of spaces at the start of a line without tabs."""
     return len(line) - len(line.lstrip())
-
-
-def frequent_lines(path: str, layout: Layout) -> list[str]:
-    """Returns notes about beginnings and lines that are frequent, such as headings."""
-    text = re.sub(r"\d+", "0", _sample(path))
-    lines = [" ".join(line.split()) for line in text.split("\n")]
-    ignored = ("", layout.separator.strip(), "</doc>", "<|endoftext|>")
-    lines = [line for line in lines if line not in ignored]
-    words = (line.partition(" ")[0] for line in lines)
-    kinds = {
-        "begin with": (collections.Counter(filter(_is_sign, words)), 0.03),
-        "are": (collections.Counter(lines), 0.01),
-    }
-    return [
-        f"{count / len(lines):.0%} of the lines {verb} {text[:60]!r}"
-        for verb, (counter, limit) in kinds.items()
-        for text, count in counter.most_common(2)
-        if count >= (3 if _RULE.fullmatch(text) else max(10, limit * len(lines)))
-    ]
-
-
-def _is_sign(word: str) -> bool:
-    """Returns whether a word is more than letters, quotes and brackets."""
-    word = word.strip("\"'“”‘’«»„()[],.")
-    return any(unicodedata.category(char)[0] in "NPS" for char in word)
 
 
 def _punctuation_separator(lines: Sequence[str]) -> str | None:

@@ -9,32 +9,32 @@ resumes after an interruption.
 from __future__ import annotations
 
 import collections
+import functools
 import hashlib
 import itertools
 import math
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_tf import storage
-from bert_tf.data import documents
-from bert_tf.data.documents import Range
-from bert_tf.data.jobs import run_jobs
-from bert_tf.data.layout import Layout
-from bert_tf.data.records import CorpusConfig, Part, text_warnings, write_part
+from bert_tf.data import documents, parts
+from bert_tf.data.documents import TextRange
+from bert_tf.data.jobs import remove_results, run_jobs
+from bert_tf.data.parts import CorpusConfig, Part
 from bert_tf.text import Vocabulary, guess_lowercase
 
-_PART_BYTES = 1 << 23  # Text per job.
 _OTHER_RANGES = 32  # For random segments if one document fills a part.
 # Of more documents, or if more of them are held out on average, the share is exact
 # enough: the rest of the text is not scanned.
 _MANY_DOCUMENTS, _MANY_HELD_OUT = 2000, 20
 _FEW_DOCUMENTS = 10  # Of fewer documents, none may be held out.
-_Layouts = dict[str, Layout]  # By path.
 # Scripts of South and Southeast Asia, and kana: their vowel signs count as accents.
 _MARKED = re.compile("[\u0900-\u109f\u1780-\u17ff\u3040-\u30ff]")
+
+_Texts = Mapping[str, Sequence[TextRange]]  # By split.
 
 
 def prepare_corpus(options: CorpusConfig) -> dict[str, Any]:
@@ -52,43 +52,46 @@ def prepare_corpus(options: CorpusConfig) -> dict[str, Any]:
     vocabulary = Vocabulary.from_file(options.vocabulary)
     _ = vocabulary.mask_id  # Raises ValueError if there is none.
     _check_casing(options, vocabulary)
-    validation: _Layouts = {}
+    validation: list[TextRange] = []
     if options.validation_input:
-        validation = documents.list_texts(options.validation_input, options)
-    exclude = (options.vocabulary, *validation)
-    train = documents.list_texts(options.input, options, exclude)
+        validation = documents.list_texts(options, options.validation_input)
+    exclude = (options.vocabulary, *(text.path for text in validation))
+    train = documents.list_texts(options, exclude=exclude)
     storage.make_directory(options.output)
     with storage.exclusive(options.output):
-        return _prepare(options, vocabulary, train, validation)
+        return _prepare(options, vocabulary, {"train": train, "validation": validation})
 
 
 def _prepare(
-    options: CorpusConfig, vocabulary: Vocabulary, train: _Layouts, validation: _Layouts
+    options: CorpusConfig, vocabulary: Vocabulary, texts: _Texts
 ) -> dict[str, Any]:
     """Writes records in a directory that no other process writes to."""
     started = time.monotonic()
     output = options.output
     manifest_path = os.path.join(output, "manifest.json")
-    settings = _settings(options, vocabulary, train, validation)
+    settings = _settings(options, vocabulary, texts)
     settings_path = os.path.join(output, "settings.json")
     if storage.exists(settings_path):
         storage.check_unchanged(output, storage.read_json(settings_path), settings)
     if storage.exists(manifest_path):
         print(f"{output} is already complete.")
         return storage.read_json(manifest_path)
-    print(documents.preview(train | validation))
-    parts = _parts(options, train, validation)
+    print(documents.preview(itertools.chain(*texts.values())))
+    jobs = _parts(options, texts)
     storage.write_json(settings_path, settings)
     vocabulary.write(os.path.join(output, "vocab.txt"))
-    results = list(run_jobs(write_part, parts, options))
+    # The jobs get the vocabulary itself, so that workers do not read the file.
+    write = functools.partial(parts.write_part, options, vocabulary)
+    prefix = os.path.join(output, "part-")
+    results = list(run_jobs(write, jobs, prefix, options))
     manifest = _manifest(options, vocabulary, results)
     manifest["seconds"] = round(time.monotonic() - started, 1)
     for warning in manifest["warnings"]:
         print(f"warning: {warning}")
     storage.write_json(manifest_path, manifest)
-    for pattern in ("part-*.json", f"{storage.TEMPORARY_PREFIX}*"):
-        for path in storage.glob(pattern, output):
-            storage.remove(path)
+    remove_results(prefix)
+    for path in storage.glob(f"{storage.TEMPORARY_PREFIX}*", output):
+        storage.remove(path)
     return manifest
 
 
@@ -113,68 +116,44 @@ def _check_casing(options: CorpusConfig, vocabulary: Vocabulary) -> None:
 
 
 def _settings(
-    options: CorpusConfig, vocabulary: Vocabulary, train: _Layouts, validation: _Layouts
+    options: CorpusConfig, vocabulary: Vocabulary, texts: _Texts
 ) -> dict[str, object]:
     """Returns everything that determines the records."""
     settings = options.to_dict()
     for name in ("output", "num_workers", "runner", "beam_options"):
         del settings[name]
-    for name, files in (("input", train), ("validation_input", validation)):
-        stats = [(path, *storage.stat(path)) for path in files]
+    for name, files in zip(("input", "validation_input"), texts.values()):
+        stats = [(file.path, *file.stat) for file in files]
         digest = hashlib.sha256(repr(stats).encode()).hexdigest()
-        total = sum(size for _, size, _ in stats)
+        total = sum(file.size for file in files)
         settings[name] = f"{len(files)} files, {total:,} bytes, state {digest[:12]}"
     settings["vocabulary"] = vocabulary.fingerprint
     return settings
 
 
-def _parts(options: CorpusConfig, train: _Layouts, validation: _Layouts) -> list[Part]:
-    """Divides the text into parts of about `_PART_BYTES`.
+def _parts(options: CorpusConfig, texts: _Texts) -> list[Part]:
+    """Divides the text into parts.
 
     Raises:
         ValueError: The text has fewer than two documents.
     """
-    share = 0 if validation else options.held_out_share
-    ranges, held_out = _scan(train, share, options)
-    groups = divide(ranges)
-    sources = [(groups, held_out)]
-    if validation:
-        sources.append((divide(split_files(validation)), 1.0))
-    prefix = os.path.join(options.output, "part-")
-    num_parts = sum(len(groups) for groups, _ in sources)
-    parts: list[Part] = []
-    for source, limit in sources:
+    share = 0 if texts["validation"] else options.held_out_share
+    train, held_out = _scan(texts["train"], share, options)
+    train = documents.group_parts(train)
+    validation = documents.group_parts(texts["validation"])
+    num_parts = len(train) + len(validation)
+    found: list[Part] = []
+    for source, limit in ((train, held_out), (validation, 1.0)):
         for number, own in enumerate(source):
-            following = (*source[number + 1 :], *source[:number], *groups)
-            others = itertools.chain.from_iterable(following)
-            others = list(itertools.islice(others, _OTHER_RANGES))
-            path, index = f"{prefix}{len(parts):05d}", len(parts)
-            parts.append(Part(path, index, num_parts, own, others, limit, options))
-    return parts
-
-
-def split_files(layouts: _Layouts) -> list[Range]:
-    """Divides files into ranges of at most about `_PART_BYTES`."""
-    ranges = (documents.split_file(*item, _PART_BYTES) for item in layouts.items())
-    return list(itertools.chain.from_iterable(ranges))
-
-
-def divide(ranges: Sequence[Range]) -> list[list[Range]]:
-    """Divides ranges into groups of about `_PART_BYTES`."""
-    groups: list[list[Range]] = []
-    size = _PART_BYTES
-    for text in ranges:
-        if size >= _PART_BYTES:
-            groups.append([])
-            size = 0
-        groups[-1].append(text)
-        size += min(text.end, storage.stat(text.path)[0]) - text.start
-    return groups
+            following = (*source[number + 1 :], *source[:number], *train)
+            others = itertools.islice(itertools.chain(*following), _OTHER_RANGES)
+            found.append(Part(len(found), num_parts, own, [*others], limit))
+    return found
 
 
 def _scan(
-    layouts: _Layouts, share: float, options: CorpusConfig
-) -> tuple[list[Range], float]:
+    files: Sequence[TextRange], share: float, options: CorpusConfig
+) -> tuple[list[TextRange], float]:
     """Reads documents to decide which to hold out.
 
     A document is held out if its `content_share` is at most `share`. So copies are held
@@ -189,25 +168,25 @@ def _scan(
     Raises:
         ValueError: The text has fewer than two documents.
     """
-    ranges, found = split_files(layouts), []
+    ranges, found = documents.split_texts(files), []
     shares: set[float] = set()
     enough = max(_MANY_DOCUMENTS, _MANY_HELD_OUT / share if share else 0)
     for index, text in enumerate(ranges):
         is_empty = True
         for paragraphs in text.paragraphs():
             is_empty = False
-            shares.add(documents.content_share(paragraphs, options.seed))
+            shares.add(parts.content_share(paragraphs, options.seed))
             if len(shares) > enough:
                 return [*found, *ranges[index:]], share or -1
         found += [] if is_empty else [text]
     if len(shares) < 2 and options.next_sentence_prediction:
-        separators = {layout.separator for layout in layouts.values()}
-        separator = "line" if "blank_line" in separators else "blank_line"
+        layouts = {file.layout for file in files}
+        has_blank_lines = any(layout.separator == "blank_line" for layout in layouts)
         raise ValueError(
             "Next sentence prediction requires at least two documents that differ. "
-            f"Got {len(shares)} in {len(layouts)} files: "
-            f"{'; '.join(sorted({str(layout) for layout in layouts.values()}))}. Add "
-            f"text, or pass --document_separator={separator}"
+            f"Got {len(shares)} in {len(files)} files: "
+            f"{'; '.join(sorted(map(str, layouts)))}. Add text, or pass "
+            f"--document_separator={'line' if has_blank_lines else 'blank_line'}"
         )
     expected = share * len(shares)
     held_out = sum(number <= share for number in shares)
@@ -239,7 +218,7 @@ def _manifest(
     total["one_sentence"] *= options.next_sentence_prediction  # Else no problem.
     if not total["tokens"]:
         raise ValueError(f"The text of --input={options.input} has no words.")
-    warnings, length = text_warnings(total), options.max_sequence_length
+    warnings, length = parts.text_warnings(total), options.max_sequence_length
     is_split = options.held_out_share or options.validation_input
     if is_split and not splits["validation"]["rows"]:
         warnings.append(

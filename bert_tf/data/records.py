@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Writes one part of a text as records: rows of sentence pairs.
+"""Records: rows of sentence pairs in files, and the batches that are read from them.
 
 A record is a `tf.train.Example` of one row, not masked and not padded. It holds
 `token_ids` of all pairs, and with one value for each pair
@@ -10,504 +10,356 @@ A record is a `tf.train.Example` of one row, not masked and not padded. It holds
 * `is_random_next`: 1 if the second segment is from another document, 0 if it continues
   the first, -1 if there is none
 
-Parts are independent of each other. A part is processed in blocks of documents, which
-bounds the memory. Random segments come from the same block and split, as those of
-google-research/bert come from the input files of one process. A block with one large
-document borrows others from another part.
+`Records` is a directory of them, which `python -m bert_tf.corpus` wrote. Its dataset
+yields tuples `(x, y, sample_weight)` for `model.fit`:
+
+    x   token_ids, segment_ids, padding_mask [B, S], mask_positions [B, P],
+        first_positions [B, Q]                                               int32
+    y   mlm [B, P], nsp [B, Q]                                               int32
+    sample_weight   mlm [B, P], nsp [B, Q]; each sums to one                 float32
+
+In validation, weights sum to one in the mean over the batches.
+
+B rows in a batch, S tokens in a row, P predictions, Q pairs; see `BertPretrainer`.
+`first_positions` are the columns where the pairs begin, and 0 for pairs that a row
+lacks.
+
+Masks depend only on the seed and the number of the batch. So every pass over the rows
+has new masks, and a run that resumes at step n gets the same batches as an
+uninterrupted one. All shapes are static. This module does not require tensorflow-text.
 """
 
 from __future__ import annotations
 
-import bisect
-import collections
 import contextlib
-import dataclasses
-import functools
-import itertools
+import hashlib
+import json
+import math
 import os
-import random
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
-from bert_tf import cli, storage, text
-from bert_tf.data.documents import (
-    Document,
-    Range,
-    content_share,
-    read_paragraphs,
-    split_document,
-)
-from bert_tf.data.jobs import JobOptions
-from bert_tf.data.layout import TextConfig
+from bert_tf import storage
+from bert_tf.data.masking import Masker
+from bert_tf.data.pairs import Pair
 from bert_tf.lazy import lazy_import
+from bert_tf.text import Vocabulary
 
 tf = lazy_import("tensorflow")
 
-_BATCH_SENTENCES = 1 << 13  # Per call of the tokenizer, about 1 MB of text.
-_BLOCK_CHARACTERS = 1 << 24  # Most parts of a text are one block.
-_OTHER_SENTENCES = 1 << 12  # Borrowed if one document fills a block.
-_NUM_SPECIAL_TOKENS = 3  # [CLS] first segment [SEP] second segment [SEP]
-_MAX_PAIRS_PER_ROW = 8  # Shapes are static: more would enlarge the inputs of all rows.
-_MAX_OPEN_ROWS = 1000  # More would reduce padding by less than 0.1%.
+_FEATURES = ("token_ids", "pair_length", "first_segment_length", "is_random_next")
+_NUM_MIXED_FILES = 16  # Files of which rows are read in turn.
+_MASKED_TOGETHER = 32  # Rows of validation, whatever the batch size.
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CorpusConfig(TextConfig, JobOptions):
-    """Options of `python -m bert_tf.corpus` and `prepare_corpus`."""
-
-    vocabulary: str = cli.option(help="WordPiece vocabulary, one token per line.")
-    output: str = cli.option(help="Directory for the records and manifest.json.")
-    max_sequence_length: int = cli.option(
-        128, help="Tokens per row, including special tokens.", minimum=8, common=True
-    )
-    short_sequence_probability: float = cli.option(
-        0.1, help="Probability of a random shorter pair.", minimum=0, maximum=1
-    )
-    dupe_factor: int = cli.option(
-        1,
-        help="How often to draw other pairs from each document, for as many epochs.",
-        minimum=1,
-        common=True,
-    )
-    next_sentence_prediction: bool = cli.option(
-        True, help="Draw pairs of segments. If false, rows have single segments."
-    )
-    pack: bool = cli.option(
-        True, help="Pack several pairs into a row; attention does not cross pairs."
-    )
-    held_out_share: float = cli.option(
-        0.01,
-        help="Share of validation documents. A hash of its text selects a document.",
-        minimum=0,
-        maximum=0.5,
-        common=True,
-    )
-    validation_input: str = cli.option(
-        "",
-        help="Text files for validation, in place of --held_out_share.",
-        common=True,
-    )
-    seed: int = cli.option(0, help="Seed of all random choices.", minimum=0)
-
-
-# --- Parts of a text -------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """A job of `write_part`.
-
-    Attributes:
-        path: Path of the result, without ".json".
-        index: Number of the part, from 0.
-        num_parts: Number of parts of the text.
-        ranges: The text.
-        other_ranges: Other text, for random segments if one document fills a block.
-        held_out: Documents whose `content_share` is at most this are validation data.
-        options: Options of the command. Its output directory has `vocab.txt`.
-    """
-
-    path: str
-    index: int
-    num_parts: int
-    ranges: Sequence[Range]
-    other_ranges: Sequence[Range]
-    held_out: float
-    options: CorpusConfig
-
-    def split_of(self, share: float) -> str:
-        return "validation" if share <= self.held_out else "train"
-
-
-def write_part(part: Part) -> dict[str, Any]:
-    """Writes the records of a part in random order, one file for each split.
-
-    The bytes of the files depend on `part` and the text only.
-
-    Returns:
-        "splits": counts of each split, also those of `count_problems`.
-        "pairs_per_row": the maximum. "files": name and size in bytes of each file.
-    """
-    options = part.options
-    tokenizer = _tokenizer(os.path.join(options.output, "vocab.txt"), options.lowercase)
-    counts, writers, paths, pairs_per_row = {}, {}, [], 1
-    max_pairs = _MAX_PAIRS_PER_ROW if options.pack else 1
-    with contextlib.ExitStack() as stack:
-        for split in dict.fromkeys(map(part.split_of, (1, 0))):
-            name = f"{split}-{part.index:05d}-of-{part.num_parts:05d}.tfrecord"
-            paths.append(os.path.join(options.output, name))
-            writers[split] = stack.enter_context(_open_records(paths[-1]))
-            counts[split] = collections.Counter()
-        for number, block in enumerate(_read_blocks(part)):
-            # One generator for each draw: validation does not depend on --dupe_factor.
-            seeds = [f"{options.seed} {part.index} {number}"]
-            seeds += [f"{seeds[0]} {draw}" for draw in range(1, options.dupe_factor)]
-            rngs = list(map(random.Random, seeds))
-            for split, documents in block.items():
-                ids, lengths = _tokenize(tokenizer, documents)
-                counts[split].update(
-                    count_problems(documents, ids, lengths, tokenizer.vocabulary)
-                )
-                if others := _other_documents(part, split, block):
-                    both = zip((ids, lengths), _tokenize(tokenizer, others))
-                    ids, lengths = map(np.concatenate, both)
-                for rng in rngs if split == "train" else rngs[:1]:
-                    arguments = documents, others, ids, lengths, rng, options
-                    pairs = list(_draw_pairs(*arguments))
-                    rows = list(pack(pairs, options.max_sequence_length, max_pairs))
-                    rng.shuffle(rows)
-                    _write(rows, writers[split], tokenizer.vocabulary)
-                    used = sum(pair.length for pair in pairs)
-                    counts[split].update(rows=len(rows), pairs=len(pairs), used=used)
-                    pairs_per_row = max([pairs_per_row, *map(len, rows)])
-    sizes = {os.path.basename(path): storage.stat(path)[0] for path in paths}
-    return {"splits": counts, "pairs_per_row": pairs_per_row, "files": sizes}
-
-
-def _read_blocks(part: Part) -> Iterator[dict[str, list[Document]]]:
-    """Yields the documents of each split, in blocks that are in memory together."""
-    block: dict[str, list[Document]] = {}
-    size = 0
-    for paragraphs in read_paragraphs(part.ranges):
-        if size >= _BLOCK_CHARACTERS:
-            yield block
-            block, size = {}, 0
-        split = part.split_of(content_share(paragraphs, part.options.seed))
-        block.setdefault(split, []).append(split_document(paragraphs))
-        size += sum(map(len, paragraphs))
-    if block:
-        yield block
-
-
-def _other_documents(
-    part: Part, split: str, block: Mapping[str, list[Document]]
-) -> list[Document]:
-    """Returns documents for random segments if one document is most of its split.
-
-    Those of a validation document may come from the training documents of its block.
-    """
-    sizes = [sum(map(len, document)) for document in block[split]]
-    if 2 * max(sizes) <= sum(sizes) or not part.options.next_sentence_prediction:
-        return []
-    candidates: Iterable[Document] = (
-        split_document(paragraphs)
-        for paragraphs in read_paragraphs(part.other_ranges)
-        if part.split_of(content_share(paragraphs, part.options.seed)) == split
-    )
-    if split == "validation" and "train" in block:
-        candidates = block["train"]
-    found: list[Document] = []
-    size = 0
-    for document in candidates:
-        if document not in block[split]:
-            found.append(document[:_OTHER_SENTENCES])
-            size += len(found[-1])
-        if size >= _OTHER_SENTENCES:
-            break
-    return found
-
-
-@contextlib.contextmanager
-def _open_records(path: str) -> Iterator[Any]:
-    """Opens a `tf.io.TFRecordWriter` of a file that appears when it is complete."""
-    with storage.atomic_path(path) as temporary:
-        try:
-            with tf.io.TFRecordWriter(temporary) as writer:
-                yield writer
-        except tf.errors.OpError as error:
-            raise OSError(f"{path}: {error.message}") from error
-
-
-@functools.lru_cache(maxsize=1)  # Each process builds its tokenizer once.
-def _tokenizer(vocabulary: str, lowercase: bool) -> text.Tokenizer:
-    return text.Tokenizer(vocabulary, lowercase)
-
-
-def _tokenize(
-    tokenizer: text.Tokenizer, documents: Iterable[Document]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns token ids [tokens] and their number in each sentence [sentences]."""
-    sentences = list(itertools.chain.from_iterable(documents))
-    starts = range(0, len(sentences), _BATCH_SENTENCES)
-    batches = (tokenizer.tokenize(sentences[i : i + _BATCH_SENTENCES]) for i in starts)
-    pieces = tf.concat([*batches], axis=0)
-    return pieces.flat_values.numpy(), pieces.row_lengths().numpy()
-
-
-# --- Problems in the text --------------------------------------------------------
-
-# Problems that commonly ruin pre-training, which the training loss shows late or never:
-# repeated text, a vocabulary for another language, files decoded with a wrong encoding,
-# and documents too short for next sentence prediction. Repeats are found within a block
-# of documents.
-
-# Warn if the ratio of two counts exceeds a limit.
-_LIMITS = (
-    # count, of which, limit, problem
-    ("unknown", "tokens", 0.01, "are [UNK]: the vocabulary does not fit"),
-    ("garbled", "sentences", 0.01, "contain text like Ã© or â€™: wrong encoding?"),
-    ("repeated", "tokens", 0.05, "are in sentences that occurred before"),
-    (
-        "one_sentence",
-        "documents",
-        1 / 3,
-        "have 1 sentence, whose pairs are all random: wrong --document_separator? If "
-        "not, pass --next_sentence_prediction=false.",
-    ),
-)
-
-# Control characters, the replacement character, and UTF-8 that was decoded as Latin-1
-# or Windows-1252: Ã© for é, â€™ for ’.
-_GARBLED = re.compile("[\x80-\x84\x86-\x9f\ufffd]|[\xc2\xc3][\xa0-\xbf]|\xe2\u20ac")
-
-
-def count_problems(
-    documents: Sequence[Document],
-    ids: np.ndarray,
-    lengths: np.ndarray,
-    vocabulary: text.Vocabulary,
-) -> dict[str, int]:
-    """Counts documents, sentences and tokens, and those with problems.
+class Records:
+    """The records in a directory, opened once.
 
     Args:
-        documents: The documents.
-        ids: Token ids of all sentences, [tokens].
-        lengths: Number of tokens of each sentence, [sentences]. A sentence without
-            tokens, or a document of such sentences, does not count.
-        vocabulary: The vocabulary.
+        path: Directory written by `python -m bert_tf.corpus`.
+
+    Attributes:
+        path: The directory.
+        manifest: Its statistics and settings, from `manifest.json`.
+        vocabulary: The vocabulary of the token ids, from `vocab.txt`.
+
+    Raises:
+        ValueError: The directory has no manifest, so the records are incomplete; a file
+            has another size than was written; or `vocab.txt` is not the vocabulary of
+            the records.
+
+    Example:
+
+    ```python
+    records = Records("records")
+    model.fit(records.dataset(batch_size=32), steps_per_epoch=100)
+    ```
     """
-    seen: set[str] = set()
-    garbled = repeated = 0
-    sentences = itertools.chain.from_iterable(documents)
-    for sentence, size in zip(sentences, lengths.tolist(), strict=True):
-        garbled += not sentence.isascii() and bool(_GARBLED.search(sentence))
-        repeated += size * (sentence in seen)
-        seen.add(sentence)
-    ends = np.cumsum([len(document) for document in documents])
-    sizes = np.diff(np.cumsum(lengths > 0)[ends - 1], prepend=0)  # Of documents.
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = os.fspath(path)
+        manifest = os.path.join(self.path, "manifest.json")
+        if not storage.exists(manifest):
+            raise ValueError(
+                f"{self.path} has no manifest.json, so its records are incomplete, or "
+                "of another program. Write records with "
+                "`python -m bert_tf.corpus --output=...`."
+            )
+        self._repair = (
+            f"Remove {manifest} and rerun the bert_tf.corpus command that wrote it: it "
+            "writes the same records again."
+        )
+        try:
+            self.manifest: dict[str, Any] = storage.read_json(manifest)
+        except ValueError as error:
+            raise ValueError(f"{error}. {self._repair}") from error
+        sizes = self.manifest["record_files"]
+        self._files = {os.path.join(self.path, n): sizes[n] for n in sorted(sizes)}
+        for file, size in self._files.items():
+            found = 0
+            with contextlib.suppress(FileNotFoundError):
+                found = storage.stat(file)[0]
+            if found != size:
+                raise ValueError(
+                    f"{file} is damaged: it has {found:,} bytes instead of {size:,}. "
+                    f"{self._repair}"
+                )
+        vocabulary = os.path.join(self.path, "vocab.txt")
+        self.vocabulary = Vocabulary.from_file(vocabulary)
+        expected = self.manifest["vocabulary_fingerprint"]
+        if self.vocabulary.fingerprint != expected:
+            raise ValueError(
+                f"{vocabulary} is not the vocabulary of the records. Expected "
+                f"fingerprint {expected[:12]}. Got {self.vocabulary.fingerprint[:12]}. "
+                "Write the records again."
+            )
+
+    def dataset(
+        self,
+        split: str = "train",
+        *,
+        batch_size: int,
+        shuffle_buffer: int = 100_000,
+        first_step: int = 0,
+        seed: int = 0,
+        **masking: Any,
+    ) -> tf.data.Dataset:
+        """Returns a dataset of masked batches for `BertPretrainer.fit`.
+
+        Args:
+            split: `"train"` is shuffled and repeated forever. `"validation"` is read
+                once, in order, with the same masks each time. Empty rows fill the last
+                batch. Metrics are the same for all batch sizes.
+            batch_size: Number of rows in a global batch, B.
+            shuffle_buffer: Number of rows in the shuffle buffer.
+            first_step: Number of batches to skip when a run resumes.
+            seed: Seed of shuffling and masking.
+            **masking: Arguments of `Masker`, for example `whole_word_masking=True`.
+
+        Raises:
+            ValueError: A rate is out of range, or there is no batch.
+        """
+        masker = Masker(vocabulary=self.vocabulary, **masking)
+        rows = self.manifest.get(f"{split}_rows", 0)
+        if not rows:
+            raise ValueError(f"{self.path} has no {split} rows.")
+
+        def to_batch(step, serialized):
+            return masker(self._parse(serialized, serialized.shape[0]), (seed, step))
+
+        paths = self._paths(split)
+        if split != "train":
+            dataset = tf.data.TFRecordDataset(paths)
+            return _validation_batches(dataset, rows, batch_size, to_batch)
+        # Each file is a part of the text: mix several of them.
+        files = tf.data.Dataset.from_tensor_slices(paths).shuffle(len(paths), seed=seed)
+        dataset = files.interleave(tf.data.TFRecordDataset, _NUM_MIXED_FILES, 1)
+        dataset = dataset.shuffle(shuffle_buffer, seed=seed)
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(rows)).repeat()
+        dataset = dataset.batch(batch_size, drop_remainder=True).skip(first_step)
+        return map_ahead(dataset.enumerate(start=first_step), to_batch)
+
+    def token_ids(self, count: int = 2**24) -> np.ndarray:
+        """Returns training rows from evenly spaced files, [R, S] int32, 0 at padding.
+
+        Args:
+            count: How many tokens to read at most, padding included.
+        """
+        limit = max(1, count // self.manifest["max_sequence_length"])  # In rows.
+        step = -(-self.manifest["train_rows"] // limit)
+        rows = tf.data.TFRecordDataset(self._paths("train")[::step])
+        batches = rows.take(limit).batch(4096)
+        parsed = (self._parse(batch, len(batch))["token_ids"] for batch in batches)
+        return np.concatenate([token_ids.numpy() for token_ids in parsed])
+
+    def check(self) -> None:
+        """Reads all files and verifies their checksums.
+
+        Raises:
+            ValueError: A file is damaged; the message names it.
+        """
+        for path in self._files:
+            try:
+                for _ in tf.data.TFRecordDataset(path):
+                    pass
+            except tf.errors.DataLossError as error:
+                raise ValueError(
+                    f"{path} is damaged: {error.message}. {self._repair}"
+                ) from error
+
+    @property
+    def content(self) -> str:
+        """A description that does not depend on the directory.
+
+        Its fingerprint is that of the names and sizes of the files, and of the
+        beginnings of some of them.
+        """
+        sizes = self.manifest["record_files"]
+        described = {**sizes, "tokens": self.vocabulary.fingerprint}
+        content = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
+        for path in [*self._files][:: math.ceil(len(sizes) / _NUM_MIXED_FILES)]:
+            with storage.open_file(path, "rb") as file:
+                content.update(file.read(4096))
+        rows, length = self.manifest["train_rows"], self.manifest["max_sequence_length"]
+        return f"{rows:,} rows of {length} tokens, {content.hexdigest()[:12]}"
+
+    def _paths(self, split: str) -> list[str]:
+        return [x for x in self._files if os.path.basename(x).startswith(f"{split}-")]
+
+    def _parse(self, serialized: tf.Tensor, batch_size: int) -> dict[str, tf.Tensor]:
+        """Parses serialized rows [B] into the inputs of the encoder and their labels.
+
+        Those are `is_random_next` [B, Q], with -1 in rows of fewer than Q pairs.
+        """
+        features = {name: tf.io.RaggedFeature(tf.int64) for name in _FEATURES}
+        row = {
+            name: tf.cast(values, tf.int32)
+            for name, values in tf.io.parse_example(serialized, features).items()
+        }
+        shape = (batch_size, self.manifest["pairs_per_row"])
+        lengths = row["pair_length"].to_tensor(shape=shape)
+        ends = tf.cumsum(lengths, axis=1)  # [B, Q]
+        starts = ends - lengths
+        first_ends = starts + row["first_segment_length"].to_tensor(shape=shape)
+        length = self.manifest["max_sequence_length"]
+        position = tf.tile(tf.range(length)[tf.newaxis], [batch_size, 1])  # [B, S]
+        is_token = position < ends[:, -1:]
+        pair = tf.where(is_token, tf.searchsorted(ends, position, side="right"), 0)
+        in_second = is_token & (position >= tf.gather(first_ends, pair, batch_dims=1))
+        return {
+            "token_ids": row["token_ids"].to_tensor(shape=position.shape),
+            "segment_ids": tf.cast(in_second, tf.int32),
+            "padding_mask": tf.cast(is_token, tf.int32),
+            "first_positions": tf.where(lengths > 0, starts, 0),
+            "is_random_next": row["is_random_next"].to_tensor(-1, shape=shape),
+        }
+
+
+# --- Datasets --------------------------------------------------------------------
+
+
+def _validation_batches(
+    dataset: tf.data.Dataset, rows: int, batch_size: int, to_batch: Callable
+) -> tf.data.Dataset:
+    """Returns batches of all rows, with masks that do not depend on the batch size.
+
+    The weights of an output sum to one in the mean over the batches, so metrics do not
+    depend on the batch size either.
+    """
+    size, num_batches = _MASKED_TOGETHER, -(-rows // batch_size)
+    total = num_batches * batch_size
+    empty = tf.data.Dataset.from_tensors(b"").repeat(total - rows + size)
+    masked = dataset.concatenate(empty).batch(size, drop_remainder=True)
+    masked = masked.enumerate().map(to_batch, tf.data.AUTOTUNE)
+
+    def count(totals, batch):
+        weights = batch[2].items()
+        counts = {k: tf.math.count_nonzero(w, dtype=tf.float32) for k, w in weights}
+        return tf.nest.map_structure(tf.add, totals, counts)
+
+    totals = masked.reduce({"mlm": 0.0, "nsp": 0.0}, count)
+
+    def rescale(x, y, weights):
+        scales = {k: tf.math.divide_no_nan(num_batches, n) for k, n in totals.items()}
+        return x, y, {name: tf.sign(w) * scales[name] for name, w in weights.items()}
+
+    # Keras needs the number of batches of an evaluation.
+    known = tf.data.experimental.assert_cardinality(total)
+    dataset = masked.unbatch().take(total).apply(known)
+    return map_ahead(dataset.batch(batch_size, drop_remainder=True), rescale)
+
+
+def map_ahead(dataset: tf.data.Dataset, function: Callable) -> tf.data.Dataset:
+    """Maps the elements in order, in parallel, before they are needed.
+
+    Without autotuning: the thread that tunes may miss that the iterator is deleted, and
+    the deletion waits for it for up to a minute (TensorFlow 2.21). The reason is that
+    `CancellationManager::StartCancelWithStatus` wakes `Model::OptimizeLoop` before it
+    sets `is_cancelled_`.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    # Every worker reads the same global batch and keeps its part.
+    sharding = tf.data.experimental.AutoShardPolicy.DATA
+    options.experimental_distribute.auto_shard_policy = sharding
+    mapped = dataset.map(function, tf.data.AUTOTUNE, deterministic=True)
+    return mapped.prefetch(2).with_options(options)
+
+
+def baseline_accuracies(
+    dataset: tf.data.Dataset, token_ids: np.ndarray
+) -> dict[str, float]:
+    """Returns the accuracies of two predictions that need only counts of tokens.
+
+    Args:
+        dataset: Masked batches.
+        token_ids: Training rows [R, S], in which pairs of neighbors are counted.
+
+    Returns:
+        `unigram_accuracy`, of always predicting the most frequent masked token, and
+        `bigram_accuracy`, of predicting the one that most often follows the token
+        before the mask.
+    """
+    previous, labels = [], []
+    for x, y, weights in dataset.as_numpy_iterator():
+        selected = weights["mlm"] > 0
+        before = np.maximum(x["mask_positions"] - 1, 0)
+        before = np.take_along_axis(x["token_ids"], before, axis=1)
+        previous.append(before[selected])
+        labels.append(y["mlm"][selected])
+    previous, labels = np.concatenate(previous), np.concatenate(labels)
+    size = 1 + max(previous.max(), labels.max(), token_ids.max())
+    label_counts = np.bincount(labels, minlength=size)
+    most_frequent = label_counts.argmax()
+    pairs = token_ids[:, :-1].astype(np.int64) * size + token_ids[:, 1:]
+    # Special tokens are never predicted.
+    pairs = pairs[label_counts[token_ids[:, 1:]] > 0]
+    pairs, counts = np.unique(pairs, return_counts=True)
+    pairs = pairs[np.argsort(counts, kind="stable")]
+    follower = np.full(size, most_frequent)
+    follower[pairs // size] = pairs % size  # The last assignment, the most frequent.
     return {
-        "documents": int(np.count_nonzero(sizes)),
-        "sentences": int(sizes.sum()),
-        "tokens": len(ids),
-        "unknown": int(np.count_nonzero(ids == vocabulary.unk_id)),
-        "garbled": garbled,
-        "repeated": repeated,
-        "one_sentence": int(np.count_nonzero(sizes == 1)),
+        "unigram_accuracy": float(np.mean(labels == most_frequent)),
+        "bigram_accuracy": float(np.mean(labels == follower[previous])),
     }
 
 
-def text_warnings(counts: Mapping[str, int]) -> list[str]:
-    """Returns a message for each kind of problem that was counted."""
-    return [
-        f"{counts[name] / counts[whole]:.1%} of the {whole} {problem}"
-        for name, whole, limit, problem in _LIMITS
-        if counts[name] > limit * counts[whole]
-    ]
+# --- Files -----------------------------------------------------------------------
 
 
-# --- Sentence pairs --------------------------------------------------------------
+@contextlib.contextmanager
+def record_writer(
+    path: str, vocabulary: Vocabulary
+) -> Iterator[Callable[[Iterable[Sequence[Pair]]], None]]:
+    """Opens a file of records, which appears when it is complete.
 
-
-class Pair(NamedTuple):
-    """Token ids of two segments, without special tokens."""
-
-    first: np.ndarray
-    second: np.ndarray
-    is_random_next: int
-
-    @property
-    def length(self) -> int:
-        """Number of tokens including special tokens."""
-        return len(self.first) + len(self.second) + 2 + bool(len(self.second))
-
-
-def _draw_pairs(
-    documents: Sequence[Document],
-    others: Sequence[Document],
-    ids: np.ndarray,
-    lengths: np.ndarray,
-    rng: random.Random,
-    options: CorpusConfig,
-) -> Iterator[Pair]:
-    """Yields the pairs of all documents; sentences without tokens are dropped.
-
-    `ids` and `lengths` are those of the documents and of `others`, which only give
-    random segments.
+    Yields:
+        A function that writes rows of pairs.
     """
-    sizes = [len(document) for document in (*documents, *others)]
-    ends = np.cumsum(sizes)  # Of documents, in `lengths`.
-    # Sentences longer than half a pair become small pieces, which fill pairs. Otherwise
-    # many tokens would be trimmed in lists and in scripts with unknown full stops.
-    half = (options.max_sequence_length - _NUM_SPECIAL_TOKENS) // 2
-    step = max(1, half // 16)
-    counts = np.where(lengths > half, -(-lengths // step), 1)
-    last = np.cumsum(counts) - 1
-    pieces = np.repeat(np.where(lengths > half, step, lengths), counts)
-    pieces[last] = lengths - step * (counts - 1)
-    lengths, ends = pieces, last[ends - 1] + 1
-    has_tokens = lengths > 0
-    starts = [0, *np.cumsum(lengths[has_tokens]).tolist()]  # Of sentences, in `ids`.
-    ends = np.cumsum(has_tokens)[ends - 1]  # Of documents, in `starts`.
-    bounds = np.unique([0, *ends]).tolist()
-    num_own = ends[len(documents) - 1]
-
-    def random_segment(first: int, last: int, where: float, length: int) -> np.ndarray:
-        """Returns sentences of a document other than that of sentences first..last.
-
-        All sentences of other documents are equally likely to be the first: "a random
-        sentence from the corpus" (arXiv 1810.04805, section 3.1). As in google's code,
-        a document that is alone is its own other document.
-        """
-        num_others = len(starts) - 1 - (last - first)
-        sentence = int(where * (num_others or last))
-        if sentence >= first and num_others:
-            sentence += last - first
-        end = bounds[bisect.bisect_right(bounds, sentence)]
-        end = bisect.bisect_left(starts, starts[sentence] + length, sentence, end)
-        return ids[starts[sentence] : starts[end]]
-
-    for first, last in itertools.pairwise(bounds):
-        if first >= num_own:
-            return
-        segment = functools.partial(random_segment, first, last)
-        yield from draw_pairs(ids, starts[first : last + 1], segment, rng, options)
-
-
-def draw_pairs(
-    tokens: np.ndarray,
-    starts: Sequence[int],
-    random_segment: Callable[[float, int], np.ndarray],
-    rng: random.Random,
-    options: CorpusConfig,
-) -> Iterator[Pair]:
-    """Yields the sentence pairs of one document (arXiv 1810.04805, 3.1 and A.2).
-
-    Collects sentences up to a target length and splits them at a random sentence
-    boundary into the first segment and its continuation. With probability 1/2 a random
-    segment of another document replaces the continuation, whose sentences then begin
-    the next pair. So each token is used about once. Pairs that are too long lose
-    tokens at random ends of their longer segment.
-
-    Whether a pair is random is drawn before its sentences are collected, so that the
-    length of the first segment is independent of the label. There is one exception: a
-    single sentence at the end of a document always gets a random second segment.
-
-    Without next sentence prediction there is no second segment.
-
-    Args:
-        tokens: Token ids of a text, [num_tokens].
-        starts: Start of each sentence of the document in `tokens`, followed by the end
-            of the document.
-        random_segment: Function of a number in [0, 1), which selects the position, and
-            a number of tokens. Returns whole sentences of another document.
-        rng: Makes all random choices.
-        options: The maximum length of a pair, including special tokens, and the
-            probability of a target length that is uniform between 2 and the maximum.
-    """
-    room = options.max_sequence_length - _NUM_SPECIAL_TOKENS
-    num_sentences = len(starts) - 1
-    i = 0
-    while i < num_sentences:
-        is_short = rng.random() < options.short_sequence_probability
-        target = 2 + int(rng.random() * (room - 1)) if is_short else room
-        is_random_next = rng.random() < 0.5
-        end = bisect.bisect_left(starts, starts[i] + target, lo=i + 1)
-        if not is_random_next:
-            end = max(end, i + 2)
-        end = min(end, num_sentences)
-        if not options.next_sentence_prediction:
-            end -= end - i > 1 and starts[end] - starts[i] > room
-            yield Pair(tokens[starts[i] : starts[end]][:room], tokens[:0], -1)
-            i = end
-            continue
-        if end - i == 1:
-            is_random_next, middle = True, end
-        else:
-            middle = i + 1 + int(rng.random() * (end - i - 1))
-        first = tokens[starts[i] : starts[middle]]
-        if is_random_next:
-            second = random_segment(rng.random(), max(1, target - len(first)))
-            i = middle
-        else:
-            second = tokens[starts[middle] : starts[end]]
-            i = end
-        yield Pair(*_trim(first, second, room, rng), is_random_next)
-
-
-def _trim(
-    first: np.ndarray, second: np.ndarray, room: int, rng: random.Random
-) -> tuple[np.ndarray, np.ndarray]:
-    """Drops tokens of the longer segment, one by one, until both fit into `room`."""
-    if len(first) + len(second) > room:
-        second_length = min(len(second), max(room // 2, room - len(first)))
-        first = _drop(first, len(first) + second_length - room, rng)
-        second = _drop(second, len(second) - second_length, rng)
-    return first, second
-
-
-def _drop(segment: np.ndarray, count: int, rng: random.Random) -> np.ndarray:
-    """Drops `count` tokens, each from the front or the back with probability 1/2."""
-    front = rng.getrandbits(count).bit_count()
-    return segment[front : len(segment) - count + front]
-
-
-# --- Rows ------------------------------------------------------------------------
-
-
-def pack(
-    pairs: Iterable[Pair], max_length: int, max_pairs: int
-) -> Iterator[list[Pair]]:
-    """Packs pairs into rows with online best fit (arXiv 2107.02027).
-
-    Each pair goes to the open row with the least room that it fits in. Attention does
-    not cross the pairs of a row (see `BertBackbone`), so packing only replaces padding.
-
-    Args:
-        pairs: Pairs of at most `max_length` tokens.
-        max_length: Maximum number of tokens in a row.
-        max_pairs: Maximum number of pairs in a row.
-    """
-    # (room, age, row), sorted: the first row with enough room is the best fit.
-    open_rows: list[tuple[int, int, list[Pair]]] = []
-    for age, pair in enumerate(pairs):
-        length = pair.length
-        best = bisect.bisect_left(open_rows, (length,))
-        if best < len(open_rows):
-            room, opened, row = open_rows.pop(best)
-        else:
-            room, opened, row = max_length, age, []
-        row.append(pair)
-        room -= length
-        if room and len(row) < max_pairs:
-            bisect.insort(open_rows, (room, opened, row))
-            if len(open_rows) > _MAX_OPEN_ROWS:
-                yield open_rows.pop(0)[2]  # The fullest.
-        else:
-            yield row
-    yield from (row for _, _, row in open_rows)
-
-
-def _write(
-    rows: Iterable[Sequence[Pair]], writer: Any, vocabulary: text.Vocabulary
-) -> None:
-    """Writes rows to a `tf.io.TFRecordWriter`."""
     cls, sep = vocabulary.cls_id, vocabulary.sep_id
     # Reusing one message is three times faster than creating one for each record.
     example = tf.train.Example()
-    names = ("token_ids", "pair_length", "first_segment_length", "is_random_next")
     token_ids, pair_length, first_segment_length, is_random_next = (
-        example.features.feature[name].int64_list.value for name in names
+        example.features.feature[name].int64_list.value for name in _FEATURES
     )
-    for row in rows:
-        tokens = []
-        for pair in row:
-            tokens += [cls, *pair.first.tolist(), sep]
-            tokens += [*pair.second.tolist(), sep] if len(pair.second) else []
-        token_ids[:] = tokens
-        pair_length[:] = [pair.length for pair in row]
-        first_segment_length[:] = [len(pair.first) + 2 for pair in row]
-        is_random_next[:] = [int(pair.is_random_next) for pair in row]
-        writer.write(example.SerializeToString(deterministic=True))
+
+    def write(rows: Iterable[Sequence[Pair]]) -> None:
+        for row in rows:
+            tokens = []
+            for pair in row:
+                tokens += [cls, *pair.first.tolist(), sep]
+                tokens += [*pair.second.tolist(), sep] if len(pair.second) else []
+            token_ids[:] = tokens
+            pair_length[:] = [pair.length for pair in row]
+            first_segment_length[:] = [len(pair.first) + 2 for pair in row]
+            is_random_next[:] = [int(pair.is_random_next) for pair in row]
+            writer.write(example.SerializeToString(deterministic=True))
+
+    with (
+        storage.atomic_path(path) as temporary,
+        storage.tensorflow_files(),
+        tf.io.TFRecordWriter(temporary) as writer,
+    ):
+        yield write

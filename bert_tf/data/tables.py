@@ -49,19 +49,15 @@ _COMPRESSED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 def table_suffix(path: str | os.PathLike) -> str:
     """Returns the format of an existing table: ".csv", ".jsonl" or ".tsv"."""
-    return _suffix(path, storage.read_lines(os.fspath(path)))
+    return _suffix(path, next(filter(None, storage.read_lines(os.fspath(path))), ""))
 
 
-def _suffix(path: str | os.PathLike, lines: Iterator[str]) -> str:
-    line = next(filter(None, lines), "")
+def _suffix(path: str | os.PathLike, line: str = "") -> str:
+    """Returns the format of a table by its first line and its name."""
     if line.startswith("{"):
         with contextlib.suppress(ValueError):
             json.loads(line)
             return ".jsonl"
-    return _suffix_of_name(path)
-
-
-def _suffix_of_name(path: str | os.PathLike) -> str:
     suffixes = [suffix.lower() for suffix in pathlib.PurePath(path).suffixes]
     suffixes = [suffix for suffix in suffixes if suffix not in _COMPRESSED]
     return _SUFFIXES.get(suffixes[-1], ".tsv") if suffixes else ".tsv"
@@ -74,6 +70,8 @@ class Table:
         path: The file.
         columns: Column names of a file without a header. The column names of a JSONL
             file are the keys of all its objects; it is read twice.
+        skip_malformed: Skip malformed rows, and log how many, instead of raising.
+            Invalid CSV always raises.
 
     Attributes:
         columns: The column names.
@@ -93,18 +91,28 @@ class Table:
     ```
     """
 
-    def __init__(self, path: str | os.PathLike, columns: Sequence[str] = ()):
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        columns: Sequence[str] = (),
+        skip_malformed: bool = False,
+    ):
         self.path = os.fspath(path)
-        self._lines, ahead = itertools.tee(storage.read_lines(self.path))
-        self.suffix = _suffix(path, ahead)
+        self._skip_malformed = skip_malformed
+        lines, ahead = itertools.tee(storage.read_lines(self.path))
+        self.suffix = _suffix(path, next(filter(None, ahead), ""))
         del ahead  # It would keep all lines.
-        self._records = self._read_records()
+        self._records = self._read_records(lines)
         if self.suffix == ".jsonl" and not columns:
-            columns = dict.fromkeys(key for _, row in self._records for key in row)
-            self._lines = storage.read_lines(self.path)
-            self._records = self._read_records()
+            columns = {}
+            for line, record in self._records:
+                try:
+                    columns |= dict.fromkeys(parse_object(record))
+                except ValueError as error:
+                    self._skip(line, error)
+            self._records = self._read_records(storage.read_lines(self.path))
         elif not columns:
-            _, columns = next(self._records, (0, ()))
+            columns = next((self._cells(record) for _, record in self._records), ())
         if not columns:
             raise ValueError(f"{path} is empty.")
         self.columns = tuple(columns)
@@ -139,7 +147,6 @@ class Table:
         *,
         nested: Collection[str] = (),
         optional: Collection[str] = (),
-        skip_malformed: bool = False,
     ) -> Iterator[tuple[int, list[Any]]]:
         """Yields `(line, values)`, with the values of `columns` in that order.
 
@@ -150,19 +157,18 @@ class Table:
             nested: Columns of a JSONL file whose values may also be null, lists or
                 objects. All other values are returned as strings.
             optional: Columns that objects of a JSONL file may lack, which gives None.
-            skip_malformed: Skip malformed rows and log how many, instead of raising.
 
         Raises:
-            ValueError: A row has more or fewer columns than the header, or an object
-                has no text or number under a key. The message names file and line.
+            ValueError: A row is malformed: it has more or fewer columns than the
+                header, or is no object, or an object without text or number under a
+                key. The message names file and line.
         """
         notes = collections.Counter()
         for line, record in self._records:
             try:
                 values = self._select(record, columns, nested, optional)
             except ValueError as error:
-                if not skip_malformed:
-                    raise ValueError(f"{self.path}, line {line}: {error}") from None
+                self._skip(line, error)
                 notes["are malformed. They are skipped."] += 1
             else:
                 if self.suffix == ".tsv" and any(map(_QUOTED.fullmatch, values)):
@@ -171,43 +177,32 @@ class Table:
         for note, count in notes.items():
             logging.warning("%s: %d rows %s", self.path, count, note)
 
-    def _read_records(self) -> Iterator[tuple[int, Any]]:
-        """Yields the line and the content of each row that is not empty."""
+    def _read_records(self, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
+        """Yields the number and the line, or in CSV the cells, of each row."""
         if self.suffix != ".csv":
-            is_json = self.suffix == ".jsonl"
-            parse = parse_object if is_json else operator.methodcaller("split", "\t")
-            for number, line in enumerate(self._lines, start=1):
-                if line:
-                    try:
-                        yield number, parse(line)
-                    except ValueError as error:
-                        message = f"{self.path}, line {number}: {error}"
-                        raise ValueError(message) from error
+            yield from filter(operator.itemgetter(1), enumerate(lines, start=1))
             return
-        number, opened, is_open = 1, 0, False  # Of the record; of a quote.
-
-        def lines() -> Iterator[str]:
-            nonlocal opened, is_open
-            for index, line in enumerate(self._lines, start=1):
-                yield f"{line}\n"
-                quotes = line.replace('""', "").count('"')
-                if quotes and index >= number:  # Within a record.
-                    is_open ^= quotes % 2
-                    opened = index if is_open else opened
-
+        number = 1
         # Strict mode reports an unclosed quote, which otherwise swallows the rest.
-        reader = csv.reader(lines(), strict=True)
+        reader = csv.reader((f"{line}\n" for line in lines), strict=True)
         try:
-            for fields in reader:
-                if fields:
-                    yield number, fields
-                number, is_open = reader.line_num + 1, False
+            for cells in reader:
+                if cells:
+                    yield number, cells
+                number = reader.line_num + 1
         except csv.Error as error:
-            rule = "Line ends must be LF or CRLF, also within quotes."
-            if is_open:
-                rule = f"The quote that line {opened} opens must be closed."
-            message = f"{self.path}, line {number}: invalid CSV: {error}. {rule}"
-            raise ValueError(message) from error
+            raise ValueError(
+                f"{self.path}, line {number}: invalid CSV: {error}. Quotes must be "
+                "closed, and line ends must be LF or CRLF, also within quotes."
+            ) from error
+
+    def _skip(self, line: int, error: ValueError) -> None:
+        """Raises an error with its place, unless malformed rows are skipped."""
+        if not self._skip_malformed:
+            raise ValueError(f"{self.path}, line {line}: {error}") from None
+
+    def _cells(self, record: Any) -> list[str]:
+        return record if self.suffix == ".csv" else record.split("\t")
 
     def _select(
         self,
@@ -216,18 +211,20 @@ class Table:
         nested: Collection[str],
         optional: Collection[str],
     ) -> list[Any]:
-        if isinstance(record, dict):
-            absent = {key for key in optional if record.get(key) is None}
+        if self.suffix == ".jsonl":
+            values = parse_object(record)
+            absent = {key for key in optional if values.get(key) is None}
             return [
-                None if key in absent else text_value(record, key, key in nested)
+                None if key in absent else text_value(values, key, key in nested)
                 for key in columns
             ]
-        if len(record) != len(self.columns):
+        cells = self._cells(record)
+        if len(cells) != len(self.columns):
             raise ValueError(
                 f"expected {len(self.columns)} columns ({', '.join(self.columns)}), "
-                f"got {len(record)}."
+                f"got {len(cells)}."
             )
-        return [record[self.columns.index(column)] for column in columns]
+        return [cells[self.columns.index(column)] for column in columns]
 
 
 def write_table(path: str | os.PathLike, rows: Iterable[Mapping[str, Any]]) -> int:
@@ -239,7 +236,7 @@ def write_table(path: str | os.PathLike, rows: Iterable[Mapping[str, Any]]) -> i
             carriage return becomes a line feed.
         rows: At least one row; all have the same keys. They are not kept in memory.
     """
-    path, suffix, count = pathlib.Path(path), _suffix_of_name(path), 0
+    path, suffix, count = pathlib.Path(path), _suffix(path), 0
     open_text = _COMPRESSED.get(path.suffix.lower(), open)
     with (
         storage.atomic_path(path) as temporary,

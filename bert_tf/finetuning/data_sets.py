@@ -213,13 +213,12 @@ def read_rows(
             f"for both. Select columns with {flags}."
         )
     for path in paths:
-        table = data.Table(path, data_set.columns.get(split, ()))
-        columns = table.require(selected, flags, optional)
         skip = data_set.skip_malformed and split == "train"
+        table = data.Table(path, data_set.columns.get(split, ()), skip)
+        columns = table.require(selected, flags, optional)
         nested = {*data_set.nested, *labels}  # Labels may be null.
         absent = optional.difference(data_set.texts)
-        rows = table.rows(columns, nested=nested, optional=absent, skip_malformed=skip)
-        for line, values in rows:
+        for line, values in table.rows(columns, nested=nested, optional=absent):
             row = dict(zip(columns, values))
             texts = tuple(row[column] for column in data_set.texts if column in row)
             has_label = is_labeled or any(row.get(x) is not None for x in labels)

@@ -308,7 +308,7 @@ def cross_entropies(outputs: Any) -> dict[str, Any]:
 def sum_losses(model: keras.Model) -> None:
     """Makes all losses of a compiled model weighted sums.
 
-    `pretrain_dataset` and `batching.batches` make weights that sum to one over the
+    `Records.dataset` and `batching.batches` make weights that sum to one over the
     global batch. Sums are then its mean on any number of replicas, which a mean of the
     replicas' means is not.
     """

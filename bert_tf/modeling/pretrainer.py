@@ -23,9 +23,9 @@ from bert_tf.modeling.bert import ACTIVATIONS, ConfiguredLayer, dense_layer
 class UnpackRows(keras.layers.Layer):
     """Keeps the Q sequences of a packed row apart.
 
-    Inputs: padding_mask [B, S] int32, the number of each token's sequence from 1, or 0
-    for padding; first_positions [B, Q] int32, the column where each sequence begins,
-    any column for sequences that a row lacks.
+    Inputs: padding_mask [B, S] int32, 1 for tokens and 0 for padding; first_positions
+    [B, Q] int32, the column where each sequence begins, 0 for sequences that a row
+    lacks.
     Outputs: attention_mask [B, S, S] bool, from tokens to those of the same sequence;
     position_ids [B, S] int32, from 0 in each sequence. If Q = 1, the outputs are the
     padding mask itself, which is cheaper, and the columns [1, S].
@@ -35,10 +35,12 @@ class UnpackRows(keras.layers.Layer):
         columns = ops.arange(ops.shape(padding_mask)[1], dtype="int32")[None]
         if first_positions.shape[1] == 1:
             return padding_mask, columns
-        sequence = ops.maximum(padding_mask - 1, 0)
-        starts = ops.take_along_axis(first_positions, sequence, axis=1)  # [B, S]
-        mask = ops.equal(padding_mask[:, :, None], padding_mask[:, None])
-        return mask, columns - starts
+        firsts = first_positions[:, None]  # [B, 1, Q]
+        firsts = ops.where(firsts <= columns[:, :, None], firsts, 0)  # [B, S, Q]
+        # The column where the sequence of each token begins, [B, S]; -1 for padding.
+        starts = ops.where(padding_mask > 0, ops.max(firsts, axis=2), -1)
+        mask = ops.equal(starts[:, :, None], starts[:, None])
+        return mask, columns - ops.maximum(starts, 0)
 
 
 def take_positions(x, positions):
@@ -153,9 +155,9 @@ class BertPretrainer(BertModel):
     their own sequence only, and positions count from its beginning.
 
     Inputs, int32: `token_ids`, `segment_ids`, `padding_mask` [B, S], `mask_positions`
-    [B, P], `first_positions` [B, Q]. `padding_mask` numbers the sequences of a row from
-    1 (0 = padding); `first_positions` are the columns where they begin. For rows of one
-    sequence, these are the usual 0/1 mask and zeros [B, 1].
+    [B, P], `first_positions` [B, Q]. `padding_mask` is 1 for tokens, 0 for padding;
+    `first_positions` are the columns where the sequences of a row begin, and 0 for
+    sequences that it lacks: zeros [B, 1] for rows of one sequence.
     Outputs, float32 logits: `{"mlm": [B, P, V], "nsp": [B, Q, 2]}`. Class 1 of `nsp`
     means that the second segment is a random one.
 
@@ -164,7 +166,7 @@ class BertPretrainer(BertModel):
     ```python
     model = BertPretrainer(BertBackbone(config))
     model.compile(AdamW(learning_rate=1e-4))
-    model.fit(pretrain_dataset("records", batch_size=32), steps_per_epoch=100)
+    model.fit(Records("records").dataset(batch_size=32), steps_per_epoch=100)
     ```
     """
 
@@ -203,6 +205,6 @@ class BertPretrainer(BertModel):
     def _losses_and_metrics(self):
         defaults = super()._losses_and_metrics()
         defaults["loss"]["mlm"] = MaskedLMLoss(reduction="sum")
-        # The weights of `pretrain_dataset` sum to one over the batch of all replicas.
+        # The weights of `Records.dataset` sum to one over the batch of all replicas.
         defaults["loss"]["nsp"].reduction = "sum"
         return defaults

@@ -132,8 +132,6 @@ def is_single_character_word(char: str, split_chinese: bool = True) -> bool:
 
 
 # --- All characters --------------------------------------------------------------
-# Functions of a whole text are much faster than a loop over its characters. "~"
-# separates them; all rules leave it as it is.
 
 # Unified ideographs stay the same, too. Other planes have no characters.
 _UNIFIED = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
@@ -144,7 +142,7 @@ _PLANES = (
     range(0xE0000, 0xE1000),
 )
 _CHARACTERS = _UNIFIED.sub("", "".join(chr(c) for plane in _PLANES for c in plane))
-_CHARACTERS = _CHARACTERS.replace("~", "")
+_CHARACTERS = _CHARACTERS.replace("~", "")  # It stays the same.
 
 # The library tokenizers deletes private-use characters, and does not know a part of a
 # CJK block.
@@ -157,38 +155,24 @@ _SKIPPED = {chr(code) for code in range(0x2B820, 0x2B920)}
 
 
 @functools.cache
-def _categories() -> dict[str, str]:
-    """Returns the category of each assigned character of `_CHARACTERS`."""
-    categories = dict(zip(_CHARACTERS, map(unicodedata.category, _CHARACTERS)))
-    return {char: name for char, name in categories.items() if name != "Cn"}
+def _assigned() -> list[str]:
+    """Returns the assigned ones of `_CHARACTERS`."""
+    return [char for char in _CHARACTERS if unicodedata.category(char) != "Cn"]
 
 
 @functools.cache
 def single_character_words() -> tuple[set[str], set[str]]:
     """Returns the characters of `is_single_character_word`: punctuation, ideographs."""
-    punctuation = {char for char, name in _categories().items() if name[0] == "P"}
-    punctuation |= set(filter(is_punctuation, map(chr, range(128))))
     planes = (range(0x3400, 0xA000), range(0xF900, 0xFB00), range(0x20000, 0x30000))
     text = "".join(chr(code) for plane in planes for code in plane)
-    return punctuation, {*_IDEOGRAPH.findall(text)}
+    return {*filter(is_punctuation, _assigned()), "~"}, {*_IDEOGRAPH.findall(text)}
 
 
 def google_forms(lowercase: bool, strip_accents: bool | None = None) -> dict[str, str]:
-    """Returns `normalize_character` of each character.
-
-    Those that stay the same may be left out.
-    """
-    categories = _categories()
-    text = "~".join(categories)
-    text = text.lower() if lowercase else text
-    if lowercase if strip_accents is None else strip_accents:
-        text = unicodedata.normalize("NFD", text)
-    forms = dict(zip(categories, text.split("~"), strict=True))
-    # Those of the others are complete.
-    for char, form in forms.items():
-        if form != char or categories[char] in ("Mn", "Cc", "Cf", "Zs", "Zl", "Zp"):
-            forms[char] = normalize_character(char, lowercase, strip_accents)
-    return forms | {"\ufffd": ""}
+    """Returns `normalize_character` of each character that it changes."""
+    arguments = lowercase, strip_accents
+    forms = {char: normalize_character(char, *arguments) for char in _assigned()}
+    return {char: form for char, form in forms.items() if form != char}
 
 
 def _tokenizers_forms(
@@ -200,12 +184,13 @@ def _tokenizers_forms(
     """
     from tokenizers import normalizers, pre_tokenizers  # Not for Google's rules.
 
+    # One call for a whole text is much faster. "~" stays as it is.
     normalizer = normalizers.BertNormalizer(
         handle_chinese_chars=False, strip_accents=strip_accents, lowercase=lowercase
     )
     forms = normalizer.normalize_str("~".join(_CHARACTERS)).split("~")
     forms = dict(zip(_CHARACTERS, forms, strict=True))
-    kept = "x".join(char for char in _categories() if forms[char])
+    kept = "x".join(char for char in _assigned() if forms[char])
     parts = pre_tokenizers.BertPreTokenizer().pre_tokenize_str(kept)
     punctuation = {part for part, _ in parts if len(part) == 1} - {"x"} | {"~"}
     private = dict.fromkeys(map(chr, itertools.chain(*_PRIVATE_USE)), "")
@@ -284,8 +269,9 @@ def character_rules(
     wrong = sorted(wrong - ideographs if split_chinese else wrong)
     escapes = {ord(c): chr(_FIRST_ESCAPE + i) for i, c in enumerate(wrong)}
     # The ICU version of a server may be older than ours and miss some punctuation, so
-    # non-ASCII punctuation gets spaces.
-    marks = escapes | {ord(c): f" {c} " for c in punctuation if not c.isascii()}
+    # non-ASCII punctuation gets spaces. Sorted, so that all processes build one model.
+    others = (char for char in sorted(punctuation) if not char.isascii())
+    marks = escapes | {ord(char): f" {char} " for char in others}
     changes = {char: form for char, form in forms.items() if form != char}
     changes = {chr(code): chr(code) for code in marks} | changes
     changes |= {c: form.translate(marks) for c, form in changes.items() if form}

@@ -245,7 +245,7 @@ class Tokenizer(keras.layers.Layer):
                 "`text_a` and `text_b` must have the same size.",
             )
         text = tf.concat(texts, axis=0)  # One call is faster than two.
-        ids = self.tokenize(text, allow_mask=allow_mask)
+        ids = self._pieces.tokenize(text, allow_mask, with_offsets=False).ids
         sizes = tf.split(tf.cast(ids.row_lengths(), tf.int32), len(texts))
         max_pieces = max_sequence_length - num_special
         sizes = truncate_sizes(sizes, max_pieces, self.rules.library)

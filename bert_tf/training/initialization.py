@@ -67,7 +67,7 @@ def initialize_from_corpus(
     Args:
         model: A new model.
         token_ids: Rows of the text that it will be trained on, [R, S] int32, 0 at
-            padding; see `read_token_ids`.
+            padding; see `Records.token_ids`.
         seed: Seed of orthogonal matrices and of the randomized factorization.
 
     Raises:

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bert_tf import cli, data
 
 if TYPE_CHECKING:
-    from bert_tf.text import Vocabulary
+    from bert_tf.data import Records
     from bert_tf.training.optimizers import WarmupDecay
 
 
@@ -189,19 +188,18 @@ class PretrainConfig(cli.Options):
         rates = self.learning_rate, self.warmup_steps
         has_restarts = any(isinstance(value, tuple) for value in rates)
         phases: list[Phase] = []
-        for records, rate, warmup_steps, steps, *rows in zip(
+        opened = {path: data.Records(path) for path in self.records.split(",")}
+        for path, rate, warmup_steps, steps, *rows in zip(
             self.records.split(","), *values
         ):
-            read = sum(p.steps * p.batch_size for p in phases if p.records == records)
-            manifest = data.read_manifest(records)
+            records = opened[path]
+            read = sum(p.steps * p.batch_size for p in phases if p.records is records)
             first_step = phases[-1].end if phases else 0
             start, length = (first_step, steps) if has_restarts else (0, total_steps)
             if warmup_steps is None:
                 warmup_steps = length // 100
             schedule = WarmupDecay(rate, warmup_steps, length, self.decay, start)
-            phases.append(
-                Phase(records, *manifest, read, first_step, schedule, steps, *rows)
-            )
+            phases.append(Phase(records, read, first_step, schedule, steps, *rows))
         return phases
 
     def _per_phase(self, name: str) -> tuple:
@@ -222,9 +220,7 @@ class PretrainConfig(cli.Options):
 class Phase:
     """Consecutive steps with the same records, batch size and masking rate."""
 
-    records: str
-    manifest: Mapping[str, Any]
-    vocabulary: Vocabulary
+    records: Records
     rows_read: int  # From the same records, by earlier phases.
     first_step: int
     schedule: WarmupDecay
@@ -241,10 +237,11 @@ class Phase:
     def epochs(self) -> float:
         """How often the training rows are read until the end of the phase."""
         rows = self.rows_read + self.steps * self.batch_size
-        return rows / self.manifest["train_rows"]
+        return rows / self.records.manifest["train_rows"]
 
     @property
     def tokens_per_step(self) -> float:
         """Tokens without padding."""
-        length = self.manifest["max_sequence_length"]
-        return self.batch_size * length * (1 - self.manifest["padding_share"])
+        manifest = self.records.manifest
+        slots = self.batch_size * manifest["max_sequence_length"]
+        return slots * (1 - manifest["padding_share"])

@@ -57,14 +57,14 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
     if not options.next_sentence_prediction:
         head["newly_initialized"] = ["pooler", "nsp"]
     inputs = {
-        "records_content": [data.records_content(phase.records) for phase in phases],
+        "records_content": [phase.records.content for phase in phases],
         "init_from_content": source.fingerprint() if source else "",
     }
     directory = ModelDirectory.create(
         options.output,
         architecture=architecture,
-        vocabulary=phases[0].vocabulary,
-        lowercase=phases[0].manifest["lowercase"],
+        vocabulary=phases[0].records.vocabulary,
+        lowercase=phases[0].records.manifest["lowercase"],
         head=head,
         options=options.to_dict() | inputs,
         resumable=options.resumable(),
@@ -91,10 +91,11 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
             state = TrainingState(directory, model, write=chief)
             _restore(state, phases)
         last = phases[-1]
+        manifest = last.records.manifest
         print(
             f"{model.count_params():,} weights, {replicas} replica"
-            f"{'s' * (replicas > 1)}, {last.manifest['train_pairs']:,} pairs, "
-            f"{last.epochs:.1f} epochs, {last.manifest['padding_share']:.1%} padding; "
+            f"{'s' * (replicas > 1)}, {manifest['train_pairs']:,} pairs, "
+            f"{last.epochs:.1f} epochs, {manifest['padding_share']:.1%} padding; "
             f"{'resuming' if state.step else 'starting'} at step {state.step:,} of "
             f"{last.end:,}."
         )
@@ -103,7 +104,7 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
         try:
             if options.initialization == "corpus" and not state.step:
                 print("Counting tokens for the initial weights ...", flush=True)
-                token_ids = data.read_token_ids(phases[0].records)
+                token_ids = phases[0].records.token_ids()
                 with devices.scope():
                     initialize_from_corpus(model, token_ids, options.seed)
             loop = TrainingLoop(
@@ -126,10 +127,11 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
             if not chief:
                 return {}
             directory.save_weights(model)
-            token_ids = data.read_token_ids(last.records, _TOKENS_COUNTED)
+            token_ids = last.records.token_ids(_TOKENS_COUNTED)
             baselines = data.baseline_accuracies(held_out, token_ids)
         except tf.errors.DataLossError as error:
-            data.check_records(phase.records for phase in phases)
+            for phase in phases:
+                phase.records.check()
             raise ValueError(f"Records cannot be read: {error.message}") from error
         history = state.progress["history"]
         metrics = history[-1] | baselines
@@ -167,15 +169,16 @@ def _check_phases(
                 f"micro_batch_size={size}, rows={rows} (batch_size="
                 f"{phase.batch_size}, replicas={replicas})"
             )
+        records = phase.records
         for key in ("vocabulary_fingerprint", "lowercase"):
-            if phase.manifest[key] != first.manifest[key]:
+            if records.manifest[key] != first.records.manifest[key]:
                 raise ValueError(
-                    f"All --records must have the same vocabulary. {phase.records} and "
-                    f"{first.records} differ in {key}."
+                    f"All --records must have the same vocabulary. {records.path} and "
+                    f"{first.records.path} differ in {key}."
                 )
-        if not phase.manifest["validation_rows"]:
+        if not records.manifest["validation_rows"]:
             raise ValueError(
-                f"{phase.records} has no validation rows. Write the records with a "
+                f"{records.path} has no validation rows. Write the records with a "
                 "larger --held_out_share."
             )
 
@@ -190,7 +193,7 @@ def resolve_architecture(
             or is combined with --size or --initialization; or the model has too few
             positions.
     """
-    vocabulary = phases[0].vocabulary
+    vocabulary = phases[0].records.vocabulary
     if source:
         if not vocabulary.extends(source.vocabulary):
             raise ValueError(
@@ -199,7 +202,7 @@ def resolve_architecture(
                 "checkpoint, or one with further tokens at its end or in the place of "
                 "[unused...]."
             )
-        rules, lowercase = source.rules, phases[0].manifest["lowercase"]
+        rules, lowercase = source.rules, phases[0].records.manifest["lowercase"]
         ours = lowercase, rules.strip_accents in (None, lowercase), True
         others = (x for x in rules.added_tokens if not x.is_word(lowercase))
         special = {vocabulary.tokens[number] for number in vocabulary.special_ids}
@@ -223,7 +226,7 @@ def resolve_architecture(
     if options.dropout >= 0:
         changes |= dict.fromkeys(("dropout", "attention_dropout"), options.dropout)
     architecture = dataclasses.replace(architecture, **changes)
-    length = max(phase.manifest["max_sequence_length"] for phase in phases)
+    length = max(x.records.manifest["max_sequence_length"] for x in phases)
     if length > architecture.max_sequence_length:
         raise ValueError(
             f"{options.records} has sequences of {length} tokens, but the model has "
@@ -392,13 +395,12 @@ def masked_batches(
     if split == "train":
         first_step += math.ceil(phase.rows_read / batch_size)
     else:  # There may be fewer rows than in a batch.
-        rows = phase.manifest["validation_rows"]
+        rows = phase.records.manifest["validation_rows"]
         batch_size = min(batch_size, math.ceil(rows / replicas) * replicas)
         masking = {}  # As in the paper, so that the losses of runs compare.
-    return data.pretrain_dataset(
-        phase.records,
+    return phase.records.dataset(
+        split,
         batch_size=batch_size,
-        split=split,
         first_step=first_step,
         seed=options.seed,
         **masking,

@@ -133,7 +133,7 @@ def pretraining_report(
 
     template = pathlib.Path(__file__).with_name("pretraining_report.txt")
     panels = (draw_losses, draw_accuracies)
-    values = {**phase.manifest, **history[-1], **values}
+    values = {**phase.records.manifest, **history[-1], **values}
     write_report(folder, template, "bert_tf.pretrain", options, values, panels)
 
 

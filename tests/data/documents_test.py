@@ -12,7 +12,7 @@ import random
 import pytest
 
 from bert_tf import storage
-from bert_tf.data import TextConfig, documents
+from bert_tf.data import TextFilesConfig, documents
 from bert_tf.data.layout import Layout
 
 
@@ -55,22 +55,33 @@ of incredulity.
 """
 
 
-def read(tmp_path, text, separator="auto"):
+def open_text(path, **options) -> documents.TextRange:
+    (text,) = documents.list_texts(TextFilesConfig(input=str(path), **options))
+    return text
+
+
+def read(tmp_path, text, separator="auto") -> str:
+    """Returns the documents, as "Sentence. | Sentence. || Next document."."""
     path = write(tmp_path / "text.txt", text)
-    return list(documents.read_documents(path, separator))
+    found = open_text(path, document_separator=separator).documents()
+    return " || ".join(map(" | ".join, found))
 
 
-UNWRAPPED = [
-    "THE TITLE",
-    "CHAPTER I",
-    "It was the best of times, it was the worst of times, it was the age of wisdom.",
-    "It was the age of foolishness.",
-    "It was the epoch of belief, it was the epoch of incredulity.",
-]
+UNWRAPPED = (
+    "THE TITLE | CHAPTER I | It was the best of times, it was the worst of times, it "
+    "was the age of wisdom. | It was the age of foolishness. | It was the epoch of "
+    "belief, it was the epoch of incredulity."
+)
+# The separator of the user overrides the detection.
+SEPARATED = "THE TITLE || CHAPTER I ||" + UNWRAPPED.split("I |")[1].replace(
+    "foolishness. |", "foolishness. ||"
+)
 PARAGRAPHS = "A first paragraph. It goes on.\n\nA second one.\n\nA third.\n"
 ARTICLE = ["A city.", "It is old.", "It is large.", "It has a port.", "It is far."]
-SIGNED = [["A."], ["B.", "C."], ["D."], ["E."]]
+CITIES = "Cities\n\nRome\n\n{0}\n\nOslo\n\n{0}".format("\n".join(ARTICLE))
 QUERIES = ["cheap Flights to rome", "Hotel near me", "weather"] * 5
+# WikiText, on which d2l.ai pre-trains its BERT.
+WIKI_TEXT = " = Rome =\n A city .\n = = Port = =\n Far .\n \n = Oslo = \n \n A city .\n"
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
@@ -80,67 +91,38 @@ QUERIES = ["cheap Flights to rome", "Hotel near me", "weather"] * 5
         (
             TAGGED,
             "auto",
-            [
-                ["It is loud.", "It is old.", 'Rock "n" Roll'],
-                ["No title line here."],
-                ["The tag before was never closed."],
-            ],
+            'It is loud. | It is old. | Rock "n" Roll || No title line here. || The '
+            "tag before was never closed.",
         ),
-        (
-            "One.\nTwo. And three.\n\n \t\nFour.\nFive.\n\n",
-            "auto",
-            [["One.", "Two.", "And three."], ["Four.", "Five."]],
-        ),
-        (WRAPPED, "auto", [UNWRAPPED]),
-        # The separator of the user overrides the detection.
-        (
-            WRAPPED,
-            "blank_line",
-            [[line] for line in UNWRAPPED[:2]] + [UNWRAPPED[2:4], UNWRAPPED[4:]],
-        ),
-        ("One.\nTwo.\n\nThree.\nFour.", "file", [["One.", "Two.", "Three.", "Four."]]),
+        ("A.\nB. And c.\n\n \t\nD.\nE.\n\n", "auto", "A. | B. | And c. || D. | E."),
+        (WRAPPED, "auto", UNWRAPPED),
+        (WRAPPED, "blank_line", SEPARATED),
+        ("A.\nB.\n\nC.\nD.", "file", "A. | B. | C. | D."),
         # Posts of one or two lines are documents, unless the user tells otherwise.
-        (
-            PARAGRAPHS,
-            "auto",
-            [["A first paragraph.", "It goes on."], ["A second one."], ["A third."]],
-        ),
-        (
-            PARAGRAPHS,
-            "file",
-            [["A first paragraph.", "It goes on.", "A second one.", "A third."]],
-        ),
-        (
-            "Cities\n\nRome\n\n{0}\n\nOslo\n\n{0}\n".format("\n".join(ARTICLE)),
-            "auto",
-            [["Cities"], ["Rome"], ARTICLE, ["Oslo"], ARTICLE],
-        ),
+        (PARAGRAPHS, "auto", PARAGRAPHS.strip().replace("\n\n", " || ")),
+        (PARAGRAPHS, "file", PARAGRAPHS.strip().replace("\n\n", " | ")),
+        (CITIES, "auto", CITIES.replace("\n\n", " || ").replace("\n", " | ")),
         # Short lines without full stops are not wrapped text.
-        ("\n".join(QUERIES), "auto", [QUERIES]),
-        # WikiText, on which d2l.ai pre-trains its BERT,
-        (
-            " \n = Rome = \n \n A city . It is old . \n \n = = Port = = \n \n Far . \n"
-            " \n = Oslo = \n \n A city . \n",
-            "auto",
-            [["A city .", "It is old .", "Far ."], ["A city ."]],
-        ),
-        # files of TinyStories, and a part of a file of WikiExtractor.
-        ("One.\n\nTwo.\n<|endoftext|>\nA.", "auto", [["One.", "Two."], ["A."]]),
-        ("End.\n</doc>\n<doc id='1'>\nA.\n</doc>", "auto", [["End."], ["A."]]),
+        ("\n".join(QUERIES), "auto", " | ".join(QUERIES)),
+        (WIKI_TEXT, "auto", "A city . | Far . || A city ."),
+        # Files of TinyStories, and a part of a file of WikiExtractor.
+        ("One.\n\nTwo.\n<|endoftext|>\nA.", "auto", "One. | Two. || A."),
+        ("End.\n</doc>\n<doc id='1'>\nA.\n</doc>", "auto", "End. || A."),
         # A line of punctuation that repeats, or a line of the user.
         *(
-            (f"A.\n{rule}\nB.\n\nC.\n{rule}\nD.\n{rule}\nE.", separator, SIGNED)
-            for rule, separator in [("%", "auto"), ("* * *", "auto"), ("END", "END")]
+            (f"A.\n{x}\nB.\n\nC.\n{x}\nD.\n{x}\nE.", y, "A. || B. | C. || D. || E.")
+            for x, y in [("%", "auto"), ("* * *", "auto"), ("END", "END")]
         ),
-        ("A.\n\f\nB.\n\f\nC.", "auto", [["A."], ["B."], ["C."]]),
-        ("One. Two.\nC.\n\nD.", "line", [["One.", "Two."], ["C."], ["D."]]),
-        ("\n\n", "auto", []),
-        ("\ufeff", "auto", []),
-        ("<doc id='1'>\n</doc>\n", "auto", []),
+        ("A.\n\f\nB.\n\f\nC.", "auto", "A. || B. || C."),
+        ("One. Two.\nC.\n\nD.", "line", "One. | Two. || C. || D."),
+        ("\n\n", "auto", ""),
+        ("\ufeff", "auto", ""),
+        ("<doc id='1'>\n</doc>\n", "auto", ""),
     ],
 )
 def test_documents_of_text_files(tmp_path, text, separator, expected, line_end):
-    assert read(tmp_path, text.replace("\n", line_end), separator) == expected
+    found = read(tmp_path, text.replace("\n", line_end), separator)
+    assert found == expected.replace(". It goes", ". | It goes")
 
 
 def lines_of(*records: object) -> str:
@@ -161,72 +143,73 @@ def test_byte_ranges_contain_every_document_once(tmp_path, layout, line_end):
             lines = [f'<doc id="{i}" title="T{i}">', f"T{i}", "", *lines, "</doc>"]
         texts += [*lines, *[""] * rng.randint(layout != "tagged", 3)]
     text = line_end.join(texts).encode()
-    path = write(tmp_path / "text.txt", text)
-    layout = documents.detect_layout(path, TextConfig(input=path))
-    whole = list(documents.read_documents(path))
+    file = open_text(write(tmp_path / "text.txt", text))
+    whole = list(file.documents())
     assert len(whole) == 40
     assert [len(d) for d in whole].count(1) == 0
-    remote = f"ram://documents_test/{layout.separator}-{len(line_end)}"  # Not `gs://`.
-    with storage.open_file(remote, "wb") as file:
-        file.write(text)
-    for name, size in [(path, 5), (path, 50), (remote, 333), (remote, 10_000)]:
-        pieces = documents.split_file(name, layout, size)
+    remote = f"ram://documents_test/{layout}-{len(line_end)}"  # Not `gs://`.
+    with storage.open_file(remote, "wb") as copy:
+        copy.write(text)
+    there = file._replace(path=remote)
+    for each, size in [(file, 5), (file, 50), (there, 333), (there, 10_000)]:
+        pieces = each.split(size)
         assert len(pieces) == -(-len(text) // size)
+        assert sum(piece.size for piece in pieces) == len(text)
         assert [d for piece in pieces for d in piece.documents()] == whole
 
 
-@pytest.mark.parametrize("separator", ["line", "%", "file"])
-def test_ranges_of_other_separators(tmp_path, separator):
+@pytest.mark.parametrize(("separator", "count"), [("line", 90), ("%", 30), ("file", 1)])
+def test_ranges_of_other_separators(tmp_path, separator, count):
     lines = [f"{i}." if i % 3 else "%" for i in range(90)]
     path = write(tmp_path / "text.txt", "\n".join(lines))
-    layout = Layout(separator)
-    whole = list(documents.Range(path, layout).documents())
-    assert len(whole) == {"line": 90, "%": 30, "file": 1}[separator]
-    pieces = documents.split_file(path, layout, 7)
+    file = open_text(path, document_separator=separator)
+    whole = list(file.documents())
+    assert len(whole) == count
+    pieces = file.split(7)
     assert [d for piece in pieces for d in piece.documents()] == whole
 
 
-def test_gzip_and_tables_are_one_range(tmp_path):
+def test_compressed_files_and_tables_are_not_divided(tmp_path):
     packed = write(tmp_path / "packed", gzip.compress(b"One.\nTwo.\n\n" * 100, 0))
-    for layout in (Layout("blank_line"), Layout("table")):
-        (whole,) = documents.split_file(packed, layout, 100)
-        assert whole == (packed, layout, 0, documents.END_OF_FILE)
+    table = write(tmp_path / "a.csv", "text\n" + "One.\n" * 100)
+    for path in (packed, table):
+        file = open_text(path)
+        assert file.split(100) == [file]
+        assert file.size == os.path.getsize(path)
 
 
 def test_text_columns(tmp_path):
-    write(tmp_path / "a.CSV", 'id,body\n1,"One.\nTwo."\n2,Three.\n')
-    write(tmp_path / "b.tsv", "body\tid\nFour.\t3\n")
-    write(tmp_path / "c.jsonl", lines_of({"body": "Five."}))
     remote = "ram://documents_test/a.csv"
     storage.write_text(remote, "text\nOne.\n")
-    assert list(documents.read_documents(remote)) == [["One."]]
-    expected = {"a.CSV": [["One.", "Two."], ["Three."]], "b.tsv": [["Four."]]}
-    for name, texts in (expected | {"c.jsonl": [["Five."]]}).items():
-        path = str(tmp_path / name)
-        assert list(documents.read_documents(path, text_column="body")) == texts
+    assert list(open_text(remote).documents()) == [["One."]]
+    for name, content, expected in [
+        (
+            "a.CSV",
+            'id,body\n1,"One.\nTwo."\n2,Three.\n',
+            [["One.", "Two."], ["Three."]],
+        ),
+        ("b.tsv", "body\tid\nFour.\t3\n", [["Four."]]),
+        ("c.jsonl", lines_of({"body": "Five."}), [["Five."]]),
+    ]:
+        path = write(tmp_path / name, content)
+        assert list(open_text(path, text_column="body").documents()) == expected
         with pytest.raises(ValueError, match=r"'text'.*body.*--text_column"):
-            list(documents.read_documents(path))
+            list(open_text(path).documents())
 
 
 @pytest.mark.parametrize("separator", ["auto", "blank_line"])
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (
-            lines_of({"id": 1, "text": "One. Two.\n\nThree."}, {"text": "É."}),
-            [["One.", "Two.", "Three."], ["É."]],
-        ),
-        ('\ufeff\r\n{"text": "A."}\r\n\r\n{"text": "B."}', [["A."], ["B."]]),
+        (lines_of({"text": "Up. No.\n\nC."}, {"text": "É."}), "Up. | No. | C. || É."),
+        ('\ufeff\r\n{"text": "A."}\r\n\r\n{"text": "B."}', "A. || B."),
         # WikiExtractor repeats the title in the text.
-        (lines_of({"title": "Rome", "text": "Rome\n\nA city."}), [["A city."]]),
-        (lines_of({"text": ""}, {"text": " \n"}, {"text": "A."}), [["A."]]),
-        (lines_of({"text": "A line " * 200_000}), [[("A line " * 200_000).strip()]]),
-        (
-            lines_of({"text": WRAPPED}, {"text": "One\nTwo"}),
-            [UNWRAPPED, ["One", "Two"]],
-        ),
-        ("{{Infobox}}\nA city.\n", [["{{Infobox}}", "A city."]]),
-        ("{1, 2} is a set.\nIt is finite.\n", [["{1, 2} is a set.", "It is finite."]]),
+        (lines_of({"title": "Rome", "text": "Rome\n\nA city."}), "A city."),
+        (lines_of({"text": ""}, {"text": " \n"}, {"text": "A."}), "A."),
+        (lines_of({"text": "A line " * 200_000}), ("A line " * 200_000).strip()),
+        (lines_of({"text": WRAPPED}, {"text": "A\nB"}), f"{UNWRAPPED} || A | B"),
+        ("{{Infobox}}\nA city.\n", "{{Infobox}} | A city."),
+        ("{1, 2} is a set.\nIt is finite.\n", "{1, 2} is a set. | It is finite."),
     ],
 )
 def test_json_lines_are_documents(tmp_path, text, expected, separator):
@@ -290,9 +273,8 @@ DATA = os.environ.get("BERT_TF_DATA")
 
 @pytest.mark.skipif(not DATA, reason="BERT_TF_DATA is not set")
 def test_layouts_of_real_text():
-    books = f"{DATA}/books/*.txt"
-    found = documents.list_texts(books, TextConfig(input=books)).values()
-    layouts = collections.Counter(found)
+    options = TextFilesConfig(input=f"{DATA}/books/*.txt")
+    layouts = collections.Counter(x.layout for x in documents.list_texts(options))
     assert layouts == {Layout("file", True): 12, Layout("blank_line", False): 11}
-    article = next(documents.read_documents(f"{DATA}/wikipedia_en/AA_wiki_00.txt"))
+    article = next(open_text(f"{DATA}/wikipedia_en/AA_wiki_00.txt").documents())
     assert article[0].startswith("Anarchism is a political philosophy that")

@@ -5,7 +5,7 @@
 Worker processes import this module, which does not import TensorFlow.
 """
 
-import dataclasses
+import functools
 import os
 import pathlib
 import signal
@@ -18,61 +18,63 @@ import pytest
 from bert_tf.data import JobOptions, jobs
 
 
-@dataclasses.dataclass(frozen=True)
-class Number:
-    """A job that appends to `path` each time it runs."""
-
-    path: str
-    value: int
-
-
-def square(job: Number) -> dict[str, int]:
-    if job.value < 0:
-        raise ValueError(f"{job.value} is negative.")
-    with open(job.path, "a") as file:
+def square(folder: pathlib.Path, value: int) -> int:
+    """A job that appends to a file each time it runs."""
+    if value < 0:
+        raise ValueError(f"{value} is negative.")
+    with open(folder / str(value), "a") as file:
         file.write("done ")
-    return {"square": job.value**2}
+    return value**2
 
 
-def kill_worker(job: Number) -> None:
+def kill_worker(value: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def run(function, numbers, num_workers=1):
-    return list(jobs.run_jobs(function, numbers, JobOptions(num_workers=num_workers)))
-
-
-def numbers(directory: pathlib.Path, *values: int) -> list[Number]:
-    return [Number(str(directory / str(i)), value) for i, value in enumerate(values)]
+def run(function, values, folder, **options):
+    prefix, options = (
+        str(folder / "result-"),
+        JobOptions(**{"num_workers": 1, **options}),
+    )
+    return list(jobs.run_jobs(function, values, prefix, options))
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_results_are_in_order_and_jobs_run_once(tmp_path, num_workers):
+    function = functools.partial(square, tmp_path)
     with pytest.raises(ValueError, match="-1 is negative"):
-        run(square, numbers(tmp_path, 3, -1, 2), num_workers)
-    assert (tmp_path / "0.json").exists()
-    assert not (tmp_path / "1.json").exists()
-    expected = [{"square": 9}, {"square": 1}, {"square": 4}]
-    assert run(square, numbers(tmp_path, 3, 1, 2)) == expected
-    assert {(tmp_path / str(i)).read_text() for i in range(3)} == {"done "}
+        run(function, [3, -1, 2], tmp_path, num_workers=num_workers)
+    assert (tmp_path / "result-00000.json").exists()
+    assert not (tmp_path / "result-00001.json").exists()
+    assert run(function, [3, 1, 2], tmp_path) == [9, 1, 4]
+    assert {(tmp_path / str(i)).read_text() for i in (1, 2, 3)} == {"done "}
+    jobs.remove_results(str(tmp_path / "result-"))
+    assert sorted(os.listdir(tmp_path)) == ["1", "2", "3"]
 
 
-def test_a_failed_job_on_a_cluster_is_named_and_the_others_are_kept(tmp_path):
+def test_beam_keeps_the_results_of_finished_jobs(tmp_path):
     pytest.importorskip("apache_beam", reason="Apache Beam is not installed")
-    options = JobOptions(runner="DirectRunner")
-    with pytest.raises(ValueError, match=r"1 of 3 parts failed.*-1 is negative"):
-        list(jobs.run_jobs(square, numbers(tmp_path, 3, -1, 2), options))
-    found = list(jobs.run_jobs(square, numbers(tmp_path, 3, 1, 2), options))
-    assert found == [{"square": 9}, {"square": 1}, {"square": 4}]
-    assert {(tmp_path / str(i)).read_text() for i in range(3)} == {"done "}
+    function = functools.partial(square, tmp_path)
+    message = "Finished parts are kept.*-1 is negative"
+    with pytest.raises(OSError, match=message):
+        run(function, [3, -1], tmp_path, runner="DirectRunner")
+    assert run(function, [3, 1], tmp_path, runner="DirectRunner") == [9, 1]
+    with pytest.raises(ValueError, match="--runner=NoRunner is no installed runner"):
+        run(function, [3], tmp_path, runner="NoRunner")
+
+
+def test_missing_beam_raises_value_error(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    with pytest.raises(ValueError, match="--runner=FlinkRunner requires Apache Beam"):
+        run(kill_worker, [1], tmp_path, runner="FlinkRunner")
 
 
 def test_killed_worker_raises_os_error(tmp_path):
     with pytest.raises(OSError, match="A worker process ended early"):
-        run(kill_worker, numbers(tmp_path, 1, 2), num_workers=2)
+        run(kill_worker, [1, 2], tmp_path, num_workers=2)
 
 
-def sleep(job: Number) -> None:
+def sleep(value: int) -> None:
     sys.stdout.write("started\n")  # Both workers write; `print` writes twice.
     sys.stdout.flush()
     time.sleep(300)
@@ -82,10 +84,11 @@ def sleep(job: Number) -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_workers_exit_with_their_parent(tmp_path, number):
     script = f"""
+import pathlib
 from tests.data import jobs_test
 if __name__ == "__main__":
-    number = jobs_test.Number({str(tmp_path)!r}, 1)
-    jobs_test.run(jobs_test.sleep, [number, number], num_workers=2)
+    folder = pathlib.Path({str(tmp_path)!r})
+    jobs_test.run(jobs_test.sleep, [1, 2], folder, num_workers=2)
 """
     (tmp_path / "script.py").write_text(script)
     root = pathlib.Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import pytest
 
 from bert_tf import vocab
 from bert_tf.data import TextConfig, documents
-from bert_tf.data.layout import Layout, detect_layout
+from bert_tf.data.layout import Layout
 
 WORDS = ["the", "old", "captain", "walked", "slowly", "harbor", "while", "gulls"]
 HINDI = ["यह", "एक", "लंबा", "वाक्य", "है", "जो", "कई", "पंक्तियों", "में", "टूटा"]
@@ -44,7 +44,8 @@ BLANK_LINES, BOOK = Layout("blank_line"), Layout("file", True)
 def detect(tmp_path, text, **options):
     path = tmp_path / "text.txt"
     path.write_text(text, encoding="utf-8")
-    return detect_layout(str(path), TextConfig(input=str(path), **options))
+    (file,) = documents.list_texts(TextConfig(input=str(path), **options))
+    return file.layout
 
 
 @pytest.mark.parametrize(
@@ -139,15 +140,14 @@ def test_preview_shows_what_is_learned(tmp_path, capsys):
     (tmp_path / "c.txt").write_text("Six.\n%\nSeven.\n%\nEight.\n%\n")
     (tmp_path / "d.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
     pattern = f"{tmp_path}/*.txt"
-    layouts = documents.list_texts(pattern, TextConfig(input=pattern))
+    texts = documents.list_texts(TextConfig(input=pattern))
     assert f"warning: {tmp_path}/d.txt is a vocabulary" in capsys.readouterr().out
-    assert documents.preview(layouts).split("\n") == [
+    assert documents.preview(texts).split("\n") == [
         f"{tmp_path}/a.txt and 1 more: a blank line ends a document, a line end ends a "
         "sentence.",
         "  Documents: 54, sentences: 90. The first two, as they are learned:",
         "    1. One. | Two. | Three.",
         "    2. # Four",
-        "  Note: 50% of the lines begin with '#'.",
         f"{tmp_path}/c.txt: a line '%' ends a document, a line end ends a sentence.",
         "  Documents: 3, sentences: 3. The first two, as they are learned:",
         "    1. Six.",
@@ -168,5 +168,5 @@ def test_preview_of_a_large_text_is_of_its_beginning(tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "_PREVIEW_CHARACTERS", 10)
     path = tmp_path / "text.txt"
     path.write_text("One two three.\n\n" * 9)
-    preview = documents.preview({str(path): BLANK_LINES})
+    preview = documents.preview(documents.list_texts(TextConfig(input=str(path))))
     assert "Documents: 1, sentences: 1 in the first 0.0 million characters" in preview

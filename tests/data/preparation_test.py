@@ -24,17 +24,19 @@ import tensorflow as tf
 from bert_tf import corpus, storage
 from bert_tf.data import (
     CorpusConfig,
+    Records,
+    documents,
+    parts,
     preparation,
     prepare_corpus,
-    pretrain_dataset,
 )
-from bert_tf.data.documents import content_share
-from bert_tf.data.layout import Layout
+from bert_tf.data.parts import content_share
 from bert_tf.text import Vocabulary
 
 NUM_DOCUMENTS = 40
 LONGEST_DOCUMENT = 150
 SPLITS = ("train", "validation")
+NAMES = ("token_ids", "pair_length", "first_segment_length", "is_random_next")
 VOCABULARY = Vocabulary(
     (
         *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
@@ -103,26 +105,16 @@ def read_rows(options: CorpusConfig, split: str) -> list[list[Record]]:
     files = sorted(pathlib.Path(options.output).glob(f"{split}-*.tfrecord"))
     rows = []
     for serialized in tf.data.TFRecordDataset([str(f) for f in files]):
-        example = tf.train.Example.FromString(serialized.numpy())
-        features = {
-            name: list(feature.int64_list.value)
-            for name, feature in example.features.feature.items()
-        }
-        token_ids = features.pop("token_ids")
-        row = []
-        for cut, label, length in zip(
-            features.pop("first_segment_length"),
-            features.pop("is_random_next"),
-            features.pop("pair_length"),
-            strict=True,
-        ):
-            ids, token_ids = token_ids[:length], token_ids[length:]
+        features = tf.train.Example.FromString(serialized.numpy()).features.feature
+        tokens, *columns = (features[name].int64_list.value for name in NAMES)
+        tokens, row = iter(tokens), []
+        for length, cut, label in zip(*columns, strict=True):
+            ids = list(itertools.islice(tokens, length))
             special = (ids[0], ids[cut - 1], ids[-1])  # The last two may be one.
             assert special == (VOCABULARY.cls_id, VOCABULARY.sep_id, VOCABULARY.sep_id)
             first, second = origins(ids[1 : cut - 1]), origins(ids[cut:-1])
             row.append(Record(first, second, label, length))
-        assert not token_ids
-        assert not features
+        assert not [*tokens]
         rows.append(row)
     return rows
 
@@ -132,7 +124,7 @@ def read(options: CorpusConfig, *splits: str) -> list[Record]:
     return list(itertools.chain.from_iterable(rows))
 
 
-def documents(records: list[Record]) -> set[int]:
+def sources(records: list[Record]) -> set[int]:
     return {segment[0][0] for r in records for segment in (r.first, r.second)}
 
 
@@ -174,18 +166,18 @@ def test_is_random_next_is_1_for_another_document(written):
 
 
 def test_held_out_documents_are_not_in_training_records(written):
-    train, validation = (documents(read(written, split)) for split in SPLITS)
+    train, validation = (sources(read(written, split)) for split in SPLITS)
     assert (len(train), len(validation)) == (36, 4)
     assert not train & validation
     longer = prepare(written, max_sequence_length=64)
     assert 32 < max(record.length for record in read(longer)) <= 64
-    assert documents(read(longer, "validation")) == validation
+    assert sources(read(longer, "validation")) == validation
 
 
 def test_validation_input_replaces_held_out_documents(written, capsys):
     folder = os.path.dirname(written.input)
     chosen = prepare(written, validation_input=f"{folder}/a")
-    found = [documents(read(chosen, split)) for split in SPLITS]
+    found = [sources(read(chosen, split)) for split in SPLITS]
     assert found == [set(range(5, NUM_DOCUMENTS)), set(range(5))]
     assert f"warning: {folder}/a is not text to learn. It is" in capsys.readouterr().out
     assert sorted(contents(chosen)) == [
@@ -206,7 +198,7 @@ def test_segments_without_next_sentence_prediction(written):
     assert {(len(r.second), r.is_random_next) for r in found} == {(0, -1)}
     tokens = [token for record in found for token in record.first]
     assert len(tokens) == len(set(tokens)) == manifest(chosen)["tokens"]
-    x, _, weights = next(iter(pretrain_dataset(chosen.output, batch_size=4)))
+    x, _, weights = next(iter(Records(chosen.output).dataset(batch_size=4)))
     assert not x["segment_ids"].numpy().any()
     assert not weights["nsp"].numpy().any()
     # One document of one sentence is enough.
@@ -235,7 +227,7 @@ def test_document_that_fills_a_part_has_random_segments_of_others(three_parts):
     pairs = [r for r in found if r.is_random_next and r.first[0][0] == 0]
     assert len(pairs) > 50
     assert 0 not in {second[0][0] for _, second, *_ in pairs}
-    held_out = documents(read(prepare(three_parts, large + small), "validation"))
+    held_out = sources(read(prepare(three_parts, large + small), "validation"))
     assert not held_out & {second[0][0] for _, second, *_ in pairs}
 
 
@@ -246,10 +238,10 @@ def test_share_of_held_out_documents(written, tmp_path, share):
     def held_out(texts, seed):
         path = tmp_path / "text.txt"
         path.write_text("\n\n".join(texts))
-        layouts = {str(path): Layout("blank_line")}
-        ranges, limit = preparation._scan(
-            layouts, share, dataclasses.replace(written, seed=seed)
-        )
+        options = {"input": str(path), "document_separator": "blank_line"}
+        options = dataclasses.replace(written, seed=seed, **options)
+        files = documents.list_texts(options)
+        ranges, limit = preparation._scan(files, share, options)
         found = ranges[0].paragraphs()
         return {text for (text,) in found if content_share([text], seed) <= limit}
 
@@ -283,8 +275,8 @@ def test_records_are_in_random_order(written):
 
 
 def test_blocks_and_batches_keep_all_documents(options, monkeypatch):
-    monkeypatch.setattr("bert_tf.data.records._BLOCK_CHARACTERS", 1)
-    monkeypatch.setattr("bert_tf.data.records._BATCH_SENTENCES", 9)
+    monkeypatch.setattr("bert_tf.data.parts._BLOCK_CHARACTERS", 1)
+    monkeypatch.setattr("bert_tf.data.parts._BATCH_SENTENCES", 9)
     found = read(prepare(options))
     assert {record.first[0][0] for record in found} == set(range(NUM_DOCUMENTS))
     for record in found:  # Each block has two documents.
@@ -352,31 +344,28 @@ def test_rows_without_packing_have_one_pair(written):
 def three_parts(options, monkeypatch) -> CorpusConfig:
     """Options of three parts: the first ends inside of the second file."""
     size = sum(os.path.getsize(path) for path in storage.expand_globs(options.input))
-    monkeypatch.setattr(preparation, "_PART_BYTES", size // 3)
+    monkeypatch.setattr(documents, "_PART_BYTES", size // 3)
     return options
 
 
-@pytest.mark.slow
-def test_records_do_not_depend_on_the_number_of_workers(three_parts):
-    one, two = (prepare(three_parts, num_workers=number) for number in (1, 2))
-    assert contents(one) == contents(two)
-
-
-def test_beam_writes_equal_records(three_parts):
-    pytest.importorskip("apache_beam", reason="Apache Beam is not installed")
-    with_beam = prepare(three_parts, runner="DirectRunner")
-    assert contents(with_beam) == contents(prepare(three_parts))
-    with pytest.raises(ValueError, match="txt, line 1: not a JSON object"):
-        prepare(three_parts, '{"text": 1', runner="DirectRunner")
-    with pytest.raises(ValueError, match="--runner=NoRunner is no installed runner"):
-        prepare(three_parts, runner="NoRunner")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"num_workers": 2}, marks=pytest.mark.slow),
+        pytest.param({"runner": "DirectRunner"}),
+    ],
+)
+def test_records_do_not_depend_on_the_runner(three_parts, changes):
+    if "runner" in changes:
+        pytest.importorskip("apache_beam", reason="Apache Beam is not installed")
+    assert contents(prepare(three_parts, **changes)) == contents(prepare(three_parts))
 
 
 @pytest.mark.slow
 def test_dask_writes_equal_records_although_a_worker_is_killed(options, monkeypatch):
     pytest.importorskip("apache_beam", reason="Apache Beam is not installed")
     distributed = pytest.importorskip("distributed", reason="Dask is not installed")
-    monkeypatch.setattr(preparation, "_PART_BYTES", 2000)
+    monkeypatch.setattr(documents, "_PART_BYTES", 2000)
     expected = contents(prepare(options))
     assert len(expected) > 10
     on_dask = dataclasses.replace(options, runner="DaskRunner")
@@ -399,18 +388,12 @@ def test_dask_writes_equal_records_although_a_worker_is_killed(options, monkeypa
     assert contents(on_dask) == expected
 
 
-def test_missing_beam_raises_value_error(options, monkeypatch):
-    monkeypatch.setitem(sys.modules, "apache_beam", None)
-    with pytest.raises(ValueError, match="--runner=FlinkRunner requires Apache Beam"):
-        prepare(options, runner="FlinkRunner")
-
-
 def test_dupe_factor_adds_other_pairs_of_the_same_documents(written):
     chosen = prepare(written, dupe_factor=2)
     once, twice = read(written, "train"), read(chosen, "train")
     more = twice[len(once) :]
     assert twice == once + more
-    assert documents(more) == documents(once)
+    assert sources(more) == sources(once)
     assert sum(record in once for record in more) < len(once) / 10
     assert read(chosen, "validation") == read(written, "validation")
     for name in ("documents", "tokens", "train_documents"):
@@ -430,24 +413,25 @@ def test_interrupted_run_resumes(three_parts, monkeypatch):
     found = read(whole)
     assert {record.first[0][0] for record in found} == set(range(NUM_DOCUMENTS))
     assert len(found) == sum(manifest(whole)[f"{split}_pairs"] for split in SPLITS)
-    runs = []
-    write_part = preparation.write_part
+    written = []
+    write_part = parts.write_part
 
-    def interrupted(part):
-        runs.append(part.path)
-        if len(runs) == 3:
+    def interrupted(options, vocabulary, part):
+        written.append(part.index)
+        if len(written) == 3:
             raise KeyboardInterrupt
-        return write_part(part)
+        return write_part(options, vocabulary, part)
 
-    monkeypatch.setattr(preparation, "write_part", interrupted)
+    monkeypatch.setattr(parts, "write_part", interrupted)
     with pytest.raises(KeyboardInterrupt):
         prepare_corpus(three_parts)
     assert not (pathlib.Path(three_parts.output) / "manifest.json").exists()
     prepare_corpus(three_parts)
-    assert runs[2] == runs[3]
-    assert len(runs) == 4
+    assert written == [0, 1, 2, 2]
     assert contents(three_parts) == contents(whole)
     assert {**manifest(three_parts), "seconds": 0} == {**manifest(whole), "seconds": 0}
+    names = {*os.listdir(three_parts.output)} - {*contents(whole)}
+    assert names == {"manifest.json", "settings.json", "vocab.txt", ".lock"}
 
 
 def test_complete_run_is_not_repeated(written, capsys):

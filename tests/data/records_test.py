@@ -1,246 +1,153 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of sentence pairs and rows. See preparation_test.py for whole records.
-
-The token ids of the document are 0, 1, 2, ... so that a token id is its position. Token
-ids of other documents are `OTHER` and above.
-"""
-
-import collections
-import itertools
-import random
+"""Tests of bert_tf.data.records."""
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from bert_tf import text
-from bert_tf.data import CorpusConfig, records
-from bert_tf.data.records import Pair, draw_pairs, pack
-
-OTHER = 1_000_000
-
-
-def draw(sentence_lengths, seed="0", max_sequence_length=32, short=0.1, calls=None):
-    """Draws the pairs of a document with sentences of these lengths."""
-    starts = [0, *itertools.accumulate(sentence_lengths)]
-    calls = [] if calls is None else calls
-
-    def random_segment(where, length):
-        calls.append((where, length))
-        lengths = random.Random(where).choices(sentence_lengths, k=length)
-        sentences = itertools.accumulate(lengths)
-        end = next(total for total in sentences if total >= length)
-        return np.arange(OTHER, OTHER + end)
-
-    options = CorpusConfig(
-        input="",
-        vocabulary="",
-        output="",
-        max_sequence_length=max_sequence_length,
-        short_sequence_probability=short,
-    )
-    tokens, rng = np.arange(starts[-1]), random.Random(seed)
-    return list(draw_pairs(tokens, starts, random_segment, rng, options))
-
-
-def random_lengths(rng, num_sentences=30, longest=20):
-    return [rng.randint(1, longest) for _ in range(num_sentences)]
-
-
-def own_segments(pairs: list[Pair]) -> list[np.ndarray]:
-    """Returns the segments from the document itself, in order."""
-    segments = []
-    for pair in pairs:
-        segments.append(pair.first)
-        if not pair.is_random_next:
-            segments.append(pair.second)
-    return segments
-
-
-def test_invariants_for_random_documents():
-    rng = random.Random(0)
-    used = total = 0
-    for trial in range(120):
-        max_length = rng.choice([8, 16, 32, 128])
-        lengths = random_lengths(rng, rng.randint(1, 40), rng.choice([1, 5, 30, 300]))
-        pairs = draw(lengths, str(trial), max_length)
-        tokens = np.concatenate(own_segments(pairs))
-        assert (np.diff(tokens) > 0).all(), "no token is used twice"
-        if max_length == 128 and max(lengths) <= 30:
-            used, total = used + len(tokens), total + sum(lengths)
-        for pair in pairs:
-            assert len(pair.first) >= 1
-            assert len(pair.second) >= 1
-            assert len(pair.first) + len(pair.second) + 3 <= max_length
-            for segment in (pair.first, pair.second):
-                assert (np.diff(segment) == 1).all(), "tokens in order, without a gap"
-            assert pair.first[-1] < sum(lengths)
-            if pair.is_random_next:
-                assert pair.second[0] >= OTHER
-            else:
-                assert pair.first[-1] < pair.second[0] < pair.second[-1] + 1 < OTHER
-    assert 0.9 < used / total < 1, "few tokens are trimmed"
-
-
-def test_each_token_is_used_once_without_trimming():
-    """With sentences of one token no pair is too long."""
-    used = np.concatenate(own_segments(draw([1] * 5000)))
-    assert used.tolist() == list(range(5000))
-
-
-def test_half_of_pairs_are_random_and_their_first_segments_are_as_long():
-    rng = random.Random(2)
-    lengths = collections.defaultdict(list)
-    for trial in range(60):
-        for pair in draw(random_lengths(rng, 300, 40), str(trial), 64):
-            lengths[pair.is_random_next].append(len(pair.first))
-    share = len(lengths[True]) / (len(lengths[True]) + len(lengths[False]))
-    # A single sentence at the end of a document always gets a random segment.
-    assert share == pytest.approx(0.5, abs=0.02)
-    assert np.mean(lengths[True]) == pytest.approx(np.mean(lengths[False]), rel=0.03)
-    (pair,) = draw([7])
-    assert pair.is_random_next
-    assert pair.first.tolist() == list(range(7))
-
-
-def test_short_sequence_probability():
-    def lengths(short):
-        pairs = draw([1] * 40_000, short=short)
-        # The last pairs get what is left of the document.
-        return np.array([len(p.first) + len(p.second) for p in pairs[:-5]])
-
-    assert set(lengths(short=0)) == {29}
-    found = lengths(short=0.1)
-    # One of the 28 lengths from 2 to 29 is not shorter.
-    assert np.mean(found < 29) == pytest.approx(0.1 * 27 / 28, abs=0.03)
-    assert found.min() == 2
-    assert np.mean(lengths(short=1)) == pytest.approx((2 + 29) / 2, abs=0.6)
-
-
-def test_random_segment_fills_the_target_length():
-    calls = []
-    pairs = draw([1] * 2500, short=0, calls=calls)
-    random_pairs = [pair for pair in pairs if pair.is_random_next]
-    assert len(calls) == len(random_pairs) > 50
-    for (_, length), pair in zip(calls, random_pairs, strict=True):
-        assert len(pair.first) + length == 29
-    assert len({where for where, _ in calls}) == len(calls)
-    assert all(0 <= where < 1 for where, _ in calls)
-
-
-def test_long_segments_are_trimmed_equally_at_random_ends():
-    fronts = []
-    for seed in range(200):
-        pairs = draw([29, 29], str(seed), short=0)
-        if not pairs[0].is_random_next:
-            ((first, second, _),) = pairs
-            assert (len(first), len(second)) == (15, 14)
-            fronts.append(first[0])
-    # Each of 14 tokens is dropped from the front with probability 1/2.
-    assert np.mean(fronts) == pytest.approx(7, abs=1)
-    assert np.std(fronts) == pytest.approx(14**0.5 / 2, abs=0.5)
-
-
-@pytest.mark.parametrize("first_length", [1, 4, 13, 14, 15, 20, 24, 25, 26, 28])
-def test_longer_segment_is_trimmed(first_length):
-    drawn = (draw([first_length, 25], str(seed), short=0)[0] for seed in range(20))
-    pair = next(pair for pair in drawn if not pair.is_random_next)
-    expected = [first_length, 25]
-    while sum(expected) > 29:
-        expected[0 if expected[0] > expected[1] else 1] -= 1
-    assert [len(pair.first), len(pair.second)] == expected
-
-
-# --- Packing ---------------------------------------------------------------------
-
-
-def pair_of_length(length: int, number: int = 0) -> Pair:
-    """Returns a pair with a number as its first token."""
-    return Pair(np.full(1, number), np.zeros(length - 4, int), is_random_next=False)
-
-
-def numbers(rows: list[list[Pair]]) -> list[list[int]]:
-    return [[int(pair.first[0]) for pair in row] for row in rows]
+from bert_tf.data import Records, baseline_accuracies
+from bert_tf.text import Vocabulary
+from tests.toy.records import LENGTH, write_records
 
 
 @pytest.fixture(scope="module")
-def pairs() -> list[Pair]:
-    """Pairs of realistic lengths: 60% fill a row."""
+def pairs(vocabulary):
     rng = np.random.default_rng(0)
-    lengths = np.where(rng.random(8000) < 0.6, 128, rng.integers(5, 129, 8000))
-    return [pair_of_length(int(length), i) for i, length in enumerate(lengths)]
+    pairs = []
+    for i in range(40):
+        first, second = rng.integers(2, 7, 2).tolist()
+        a, b = (rng.integers(5, vocabulary.size, n).tolist() for n in (first, second))
+        pairs.append(([2, *a, 3, *b, 3], first + 2, i % 2))
+    return pairs
 
 
-@pytest.mark.parametrize("max_pairs", [1, 3, 8])
-def test_pack_keeps_all_pairs_within_limits(pairs, max_pairs):
-    rows = list(pack(pairs, max_length=128, max_pairs=max_pairs))
-    assert sorted(itertools.chain(*numbers(rows))) == list(range(8000))
-    assert max(sum(pair.length for pair in row) for row in rows) <= 128
-    assert max(map(len, rows)) == min(max_pairs, 4)
-    if max_pairs == 1:
-        assert numbers(rows) == [[i] for i in range(8000)]
-    if max_pairs == 8:  # Less than 1% padding.
-        assert sum(pair.length for pair in pairs) / (128 * len(rows)) > 0.99
-        assert len(rows) < 0.82 * len(pairs)
+def unmask(x, y, weights):
+    """Returns the token ids with the labels put back."""
+    tokens = x["token_ids"].numpy()
+    rows, columns = np.nonzero(weights["mlm"])
+    positions = x["mask_positions"].numpy()[rows, columns]
+    tokens[rows, positions] = y["mlm"].numpy()[rows, columns]
+    return tokens
 
 
-@pytest.mark.parametrize(
-    ("lengths", "max_open_rows", "rows"),
-    [
-        ([60, 50, 40, 50, 100], 1000, [[0, 2], [1, 3], [4]]),
-        # Closes the fullest of too many open rows.
-        ([60, 80, 70, 40, 30], 2, [[1], [0, 3], [2, 4]]),
-    ],
-)
-def test_pack_is_best_fit(monkeypatch, lengths, max_open_rows, rows):
-    monkeypatch.setattr("bert_tf.data.records._MAX_OPEN_ROWS", max_open_rows)
-    pairs = [pair_of_length(length, i) for i, length in enumerate(lengths)]
-    assert numbers(list(pack(pairs, max_length=100, max_pairs=9))) == rows
+def test_training_mixes_files_anew_in_each_pass(vocabulary, tmp_path):
+    """Each file is a part of the text: with a small buffer, rows would be in order."""
+    rows = [([2, 5 + i, 3, 6, 3], 3, 0) for i in range(20)]
+    write_records(tmp_path, vocabulary, rows, num_files=4)
+    dataset = Records(tmp_path).dataset(batch_size=4, shuffle_buffer=1)
+    batches = [(unmask(*b), b[0]["mask_positions"].numpy()) for b in dataset.take(10)]
+    passes, masks = [], []
+    for part in (batches[:5], batches[5:]):
+        tokens, positions = map(np.concatenate, zip(*part))
+        passes.append((tokens[:, 1] - 5).tolist())
+        masks.append(sorted(zip(passes[-1], positions.tolist())))
+        assert sorted(passes[-1]) == list(range(20))
+        assert len({number // 5 for number in passes[-1][:4]}) == 4
+    assert passes[0] != passes[1]  # In a different order,
+    assert masks[0] != masks[1]  # with different masks.
 
 
-# --- Problems in the text --------------------------------------------------------
+def test_packed_rows_contain_their_pairs(pairs, vocabulary, tmp_path):
+    arguments = {"length": 3 * LENGTH, "pairs_per_row": 3, "split": "validation"}
+    write_records(tmp_path / "packed", vocabulary, pairs[:11], **arguments)
+    dataset = Records(tmp_path / "packed").dataset("validation", batch_size=2)
+    x, y, weights = dataset.element_spec  # Shapes are static.
+    assert x["token_ids"].shape == x["padding_mask"].shape == (2, 3 * LENGTH)
+    assert x["mask_positions"].shape == y["mlm"].shape == weights["mlm"].shape == (2, 8)
+    assert x["first_positions"].shape == y["nsp"].shape == weights["nsp"].shape
+    seen = []
+    for x, y, weights in dataset:
+        tokens = unmask(x, y, weights)
+        x, y = ({name: v.numpy() for name, v in part.items()} for part in (x, y))
+        for row, used in enumerate(weights["nsp"].numpy() > 0):
+            length, starts = x["padding_mask"][row].sum(), x["first_positions"][row]
+            assert not tokens[row, length:].any()
+            assert not starts[~used].any()
+            ends = [*starts[used][1:], length]
+            for start, end, label in zip(starts[used], ends, y["nsp"][row][used]):
+                segments = x["segment_ids"][row, start:end]
+                first = len(segments) - segments.sum()
+                assert (segments[first:] == 1).all()
+                seen.append((tokens[row, start:end].tolist(), first, label))
+    assert seen == pairs[:11]
 
 
-@pytest.fixture
-def count(vocabulary):
-    def count(documents: list[list[str]]) -> dict[str, int]:
-        ids, lengths = records._tokenize(text.Tokenizer(vocabulary), documents)
-        return records.count_problems(documents, ids, lengths, vocabulary)
+@pytest.mark.parametrize("batch_size", [7, 40, 64])
+def test_validation_is_the_same_for_all_batch_sizes(
+    pairs, vocabulary, batch_size, tmp_path
+):
+    write_records(tmp_path, vocabulary, pairs, split="validation")
+    records = Records(tmp_path)
+    one = next(iter(records.dataset("validation", batch_size=40)))
+    dataset = records.dataset("validation", batch_size=batch_size)
+    batches = list(dataset)
+    assert len(batches) == len(dataset) == -(-40 // batch_size)
+    whole = tf.nest.map_structure(lambda *parts: np.concatenate(parts), *batches)
+    x, y, weights = whole
+    for name, values in (x | y).items():
+        assert values.shape[0] == len(batches) * batch_size
+        np.testing.assert_array_equal(values[:40], (one[0] | one[1])[name])
+    assert not x["padding_mask"][40:].any()
+    for name, values in weights.items():
+        assert not values[40:].any()
+        means = values[:40] / len(batches)  # As Keras averages metrics.
+        np.testing.assert_allclose(means, one[2][name], rtol=1e-6)
+        np.testing.assert_allclose(means.sum(), 1, rtol=1e-6)
 
-    return count
+
+def test_first_step_resumes_with_equal_batches(pairs, vocabulary, tmp_path):
+    write_records(tmp_path, vocabulary, pairs)
+    whole, rest = (
+        Records(tmp_path).dataset(batch_size=8, seed=3, first_step=step)
+        for step in (0, 7)
+    )
+    # Deleting the iterator could take a minute otherwise, see `map_ahead`.
+    assert whole.options().autotune.enabled is False
+    for first, second in zip(whole.skip(7).take(5), rest.take(5), strict=True):
+        tf.nest.map_structure(np.testing.assert_array_equal, first, second)
+        for weights in first[2].values():
+            np.testing.assert_allclose(tf.reduce_sum(weights), 1, rtol=1e-5)
+            assert len(set(weights.numpy()[weights > 0])) == 1
 
 
-def test_counts(count):
-    documents = [["The cat.", "\u0301", "The mat."], ["\u0301"], ["The cat."], ["猫"]]
-    assert count(documents) == {
-        "documents": 3,
-        "sentences": 4,
-        "tokens": 3 + 3 + 3 + 1,
-        "unknown": 1,
-        "garbled": 0,
-        "repeated": 3,
-        "one_sentence": 2,
+def test_baselines_are_the_most_frequent_tokens():
+    # [MASK] is 4. The last position of the second row is not used.
+    x = {
+        "token_ids": [[2, 7, 4, 8, 4, 3], [2, 4, 7, 4, 7, 3]],
+        "mask_positions": [[2, 4], [3, 0]],
     }
+    y, weights = {"mlm": [[8, 9], [9, 0]]}, {"mlm": [[0.3, 0.3], [0.3, 0.0]]}
+    dataset = tf.data.Dataset.from_tensors((x, y, weights))
+    # 3 is the most frequent after 7, but no label.
+    counted = np.array([[7, 8, 9, 7, 3], [7, 8, 8, 7, 3], [7, 9, 8, 7, 3]])
+    found = baseline_accuracies(dataset, counted)
+    # 7 -> 8 is right in the first row only; 8 -> 9 and 8 -> 8 are equally frequent.
+    assert found == {"unigram_accuracy": 2 / 3, "bigram_accuracy": 2 / 3}
 
 
-def test_good_text_has_no_warnings(count):
-    words = ["« Déjà vu » à Âge d’or.", "NÃO é ação – ok…", "Łódź “é”."]
-    assert count([words])["garbled"] == 0
-    good = [[f"The cat {letter} sat.", f"A mat {letter}."] for letter in "abcdef"]
-    assert records.text_warnings(count(good)) == []
+# --- Bad input -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("documents", "warning"),
+    ("file", "content", "message"),
     [
-        ([["猫坐在垫子上。", "狗也在。"]], "100.0% of the tokens are [UNK]"),
-        ([["The cat."], ["The mat."], ["a", "b"]], "66.7% of the documents have 1 sen"),
-        ([["The cat Ã©.", "The mat."]], "50.0% of the sentences contain text like"),
-        ([["The catâ€™s.", "a"]], "50.0% of the sentences contain text like"),
-        ([["The cat \ufffd.", "a"]], "50.0% of the sentences contain text like"),
-        ([["the", "mat"], ["the", "cat"]], "25.0% of the tokens are in sentences"),
+        ("train-00000-of-00001.tfrecord", "", "damaged: it has 0 bytes instead of .*"),
+        ("vocab.txt", "", "not the vocabulary of the records"),
+        ("manifest.json", '{"a', "manifest.json is not valid JSON: .* Remove .*"),
+        ("manifest.json", None, r"no manifest\.json, so its records are incomplete"),
     ],
 )
-def test_warnings(count, documents, warning):
-    found = records.text_warnings(count(documents))
-    assert [w for w in found if w.startswith(warning)]
+def test_damaged_directories_raise(tmp_path, vocabulary, file, content, message):
+    write_records(tmp_path, vocabulary, [([2, 5, 3, 6, 3], 3, 0)])
+    # `evaluate` would return no metrics (tensorflow/tensorflow#45737).
+    with pytest.raises(ValueError, match="has no validation rows"):
+        Records(tmp_path).dataset("validation", batch_size=2)
+    if file == "vocab.txt":
+        Vocabulary((*vocabulary.tokens[:-1], "dog")).write(tmp_path / file)
+    elif content is None:
+        (tmp_path / file).unlink()
+    else:
+        (tmp_path / file).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        Records(tmp_path)

@@ -34,8 +34,7 @@ def check_packed_rows(pretrainer: BertPretrainer, config: BertConfig) -> None:
     """Compares the logits of packed rows with those of one pair per row."""
     inputs = make_inputs(config, seed=3)
     lengths = inputs["padding_mask"].sum(1)  # 12, 7, 3
-    numbers = np.array([[1] * 12 + [0] * 3, [1] * 7 + [2] * 3 + [0] * 5])
-    rows = {"padding_mask": numbers.astype("int32")}
+    rows = {"padding_mask": np.array([[1] * 12 + [0] * 3, [1] * 10 + [0] * 5], "int32")}
     for name in ("token_ids", "segment_ids"):
         first, second, third = (v[:n] for v, n in zip(inputs[name], lengths))
         rows[name] = np.zeros((2, 15), "int32")

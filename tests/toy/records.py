@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small records and masked batches for tests."""
 
-import functools
+import itertools
 import json
-import operator
 import pathlib
 from collections.abc import Sequence
 
@@ -52,6 +51,7 @@ def write_records(
     split: str = "train",
     length: int = LENGTH,
     pairs_per_row: int = 1,
+    num_files: int = 1,
 ) -> None:
     """Writes one split of a record directory and updates the manifest.
 
@@ -62,27 +62,22 @@ def write_records(
         split: "train" or "validation".
         length: Row length in the manifest.
         pairs_per_row: Number of consecutive pairs packed into each row.
+        num_files: Number of files with equally many consecutive rows.
     """
     directory.mkdir(exist_ok=True)
-    rows = [pairs[i : i + pairs_per_row] for i in range(0, len(pairs), pairs_per_row)]
-    path = directory / f"{split}-00000-of-00001.tfrecord"
-    with tf.io.TFRecordWriter(str(path)) as file:
-        for row in rows:
-            token_ids, first, is_random = zip(*row)
-            feature = {
-                "token_ids": functools.reduce(operator.iadd, token_ids, []),
-                "pair_length": [len(ids) for ids in token_ids],
-                "first_segment_length": first,
-                "is_random_next": is_random,
-            }
-            example = tf.train.Example()
-            for name, values in feature.items():
-                example.features.feature[name].int64_list.value.extend(values)
-            file.write(example.SerializeToString())
-    vocabulary.write(directory / "vocab.txt")
-    path = directory / "manifest.json"
+    path, sizes = directory / "manifest.json", {}
     manifest = json.loads(path.read_text()) if path.exists() else {}
+    rows = [pairs[i : i + pairs_per_row] for i in range(0, len(pairs), pairs_per_row)]
+    for number in range(num_files):
+        file = directory / f"{split}-{number:05d}-of-{num_files:05d}.tfrecord"
+        count = len(rows) // num_files
+        with tf.io.TFRecordWriter(str(file)) as writer:
+            for row in rows[number * count : (number + 1) * count]:
+                writer.write(_serialize(row))
+        sizes[file.name] = file.stat().st_size
+    vocabulary.write(directory / "vocab.txt")
     manifest |= {
+        "record_files": manifest.get("record_files", {}) | sizes,
         "max_sequence_length": length,
         "vocabulary_fingerprint": vocabulary.fingerprint,
         "lowercase": True,
@@ -92,3 +87,17 @@ def write_records(
         "pairs_per_row": pairs_per_row,
     }
     path.write_text(json.dumps(manifest))
+
+
+def _serialize(row: Sequence[tuple[list[int], int, int]]) -> bytes:
+    token_ids, first, is_random = zip(*row)
+    feature = {
+        "token_ids": itertools.chain(*token_ids),
+        "pair_length": map(len, token_ids),
+        "first_segment_length": first,
+        "is_random_next": is_random,
+    }
+    example = tf.train.Example()
+    for name, values in feature.items():
+        example.features.feature[name].int64_list.value.extend(values)
+    return example.SerializeToString()

@@ -32,11 +32,11 @@ def two_phases(tmp_path, vocabulary):
 
 def test_phases_are_consecutive(two_phases, vocabulary):
     first, second = two_phases.phases()
-    assert f"{first.records},{second.records}" == two_phases.records
+    assert f"{first.records.path},{second.records.path}" == two_phases.records
     assert (first.first_step, first.end) == (0, 90)
     assert (second.first_step, second.end) == (90, 100)
     assert (first.batch_size, second.batch_size) == (16, 8)
-    assert first.vocabulary == second.vocabulary == vocabulary
+    assert first.records.vocabulary == second.records.vocabulary == vocabulary
     assert first.schedule == WarmupDecay(1e-2, 20, 90)
     assert second.schedule == WarmupDecay(5e-3, 2, 10, first_step=90)
     one = dataclasses.replace(two_phases, learning_rate=0.1, warmup_steps=3)

@@ -1,0 +1,286 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Writes one part of a text as records, and counts problems in the text.
+
+Parts are independent of each other. A part is processed in blocks of documents, which
+bounds the memory. Random segments come from the same block and split, as those of
+google-research/bert come from the input files of one process. A block with one large
+document borrows others from another part.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import itertools
+import os
+import random
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_tf import cli, storage, text
+from bert_tf.data.documents import Document, TextRange, read_paragraphs, split_document
+from bert_tf.data.jobs import JobOptions
+from bert_tf.data.layout import TextConfig
+from bert_tf.data.pairs import PairConfig, draw_all_pairs, find_sentences, pack
+from bert_tf.data.records import record_writer
+from bert_tf.lazy import lazy_import
+from bert_tf.text import Vocabulary
+
+tf = lazy_import("tensorflow")
+
+_BATCH_SENTENCES = 1 << 13  # Per call of the tokenizer, about 1 MB of text.
+_BLOCK_CHARACTERS = 1 << 24  # Most parts of a text are one block.
+_OTHER_SENTENCES = 1 << 12  # Borrowed if one document fills a block.
+_MAX_PAIRS_PER_ROW = 8  # Shapes are static: more would enlarge the inputs of all rows.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusConfig(TextConfig, PairConfig, JobOptions):
+    """Options of `python -m bert_tf.corpus` and `prepare_corpus`."""
+
+    vocabulary: str = cli.option(help="WordPiece vocabulary, one token per line.")
+    output: str = cli.option(help="Directory for the records and manifest.json.")
+    dupe_factor: int = cli.option(
+        1,
+        help="How often to draw other pairs from each document, for as many epochs.",
+        minimum=1,
+        common=True,
+    )
+    pack: bool = cli.option(
+        True, help="Pack several pairs into a row; attention does not cross pairs."
+    )
+    held_out_share: float = cli.option(
+        0.01,
+        help="Share of validation documents. A hash of its text selects a document.",
+        minimum=0,
+        maximum=0.5,
+        common=True,
+    )
+    validation_input: str = cli.option(
+        "",
+        help="Text files for validation, in place of --held_out_share.",
+        common=True,
+    )
+    seed: int = cli.option(0, help="Seed of all random choices.", minimum=0)
+
+
+# --- Parts of a text -------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A job of `write_part`.
+
+    Attributes:
+        index: Number of the part, from 0.
+        num_parts: Number of parts of the text.
+        texts: The text.
+        other_texts: Other text, for random segments if one document fills a block.
+        held_out: Documents whose `content_share` is at most this are validation data.
+    """
+
+    index: int
+    num_parts: int
+    texts: Sequence[TextRange]
+    other_texts: Sequence[TextRange]
+    held_out: float
+
+    def split_of(self, share: float) -> str:
+        return "validation" if share <= self.held_out else "train"
+
+    def read(
+        self, texts: Iterable[TextRange], seed: int
+    ) -> Iterator[tuple[str, list[str]]]:
+        """Yields the split and the paragraphs of each document of some texts."""
+        for paragraphs in read_paragraphs(texts):
+            yield self.split_of(content_share(paragraphs, seed)), paragraphs
+
+
+def content_share(paragraphs: Sequence[str], seed: int) -> float:
+    """Returns a number in [0, 1) that depends on the text of a document and a seed."""
+    content = f"{seed}\n" + "\n".join(paragraphs)
+    digest = hashlib.blake2b(content.encode("utf-8", "replace"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def write_part(
+    options: CorpusConfig, vocabulary: Vocabulary, part: Part
+) -> dict[str, Any]:
+    """Writes the records of a part in random order, one file for each split.
+
+    The bytes of the files depend on the arguments and the text only.
+
+    Returns:
+        "splits": counts of each split, also those of `count_problems`.
+        "pairs_per_row": the maximum. "files": name and size in bytes of each file.
+    """
+    tokenizer = _tokenizer(vocabulary, options.lowercase)
+    counts, writers, paths, pairs_per_row = {}, {}, [], 1
+    length, max_pairs = options.max_sequence_length, _MAX_PAIRS_PER_ROW
+    with contextlib.ExitStack() as stack:
+        for split in dict.fromkeys(map(part.split_of, (1, 0))):
+            name = f"{split}-{part.index:05d}-of-{part.num_parts:05d}.tfrecord"
+            paths.append(os.path.join(options.output, name))
+            writers[split] = stack.enter_context(record_writer(paths[-1], vocabulary))
+            counts[split] = collections.Counter()
+        for number, block in enumerate(_read_blocks(part, options.seed)):
+            # One generator for each draw: validation does not depend on --dupe_factor.
+            seeds = [f"{options.seed} {part.index} {number}"]
+            seeds += [f"{seeds[0]} {draw}" for draw in range(1, options.dupe_factor)]
+            rngs = list(map(random.Random, seeds))
+            for split, documents in block.items():
+                others = _other_documents(part, split, block, options)
+                ids, lengths = _tokenize(tokenizer, [*documents, *others])
+                problems = count_problems(documents, ids, lengths, vocabulary)
+                counts[split].update(problems)
+                sizes = [len(document) for document in (*documents, *others)]
+                starts = find_sentences(sizes, lengths, length)
+                for rng in rngs if split == "train" else rngs[:1]:
+                    drawn = draw_all_pairs(ids, *starts, len(documents), rng, options)
+                    pairs = list(drawn)
+                    rows = list(pack(pairs, length, max_pairs if options.pack else 1))
+                    rng.shuffle(rows)
+                    writers[split](rows)
+                    used = sum(pair.length for pair in pairs)
+                    counts[split].update(rows=len(rows), pairs=len(pairs), used=used)
+                    pairs_per_row = max([pairs_per_row, *map(len, rows)])
+    sizes = {os.path.basename(path): storage.stat(path)[0] for path in paths}
+    return {"splits": counts, "pairs_per_row": pairs_per_row, "files": sizes}
+
+
+def _read_blocks(part: Part, seed: int) -> Iterator[dict[str, list[Document]]]:
+    """Yields the documents of each split, in blocks that are in memory together."""
+    block: dict[str, list[Document]] = {}
+    size = 0
+    for split, paragraphs in part.read(part.texts, seed):
+        if size >= _BLOCK_CHARACTERS:
+            yield block
+            block, size = {}, 0
+        block.setdefault(split, []).append(split_document(paragraphs))
+        size += sum(map(len, paragraphs))
+    if block:
+        yield block
+
+
+def _other_documents(
+    part: Part, split: str, block: Mapping[str, list[Document]], options: CorpusConfig
+) -> list[Document]:
+    """Returns documents for random segments if one document is most of its split.
+
+    Those of a validation document may come from the training documents of its block.
+    """
+    sizes = [sum(map(len, document)) for document in block[split]]
+    if 2 * max(sizes) <= sum(sizes) or not options.next_sentence_prediction:
+        return []
+    candidates: Iterable[Document] = (
+        split_document(paragraphs)
+        for other, paragraphs in part.read(part.other_texts, options.seed)
+        if other == split
+    )
+    if split == "validation" and "train" in block:
+        candidates = block["train"]
+    found: list[Document] = []
+    size = 0
+    for document in candidates:
+        if document not in block[split]:
+            found.append(document[:_OTHER_SENTENCES])
+            size += len(found[-1])
+        if size >= _OTHER_SENTENCES:
+            break
+    return found
+
+
+@functools.lru_cache(maxsize=1)  # Each process builds its tokenizer once.
+def _tokenizer(vocabulary: Vocabulary, lowercase: bool) -> text.Tokenizer:
+    return text.Tokenizer(vocabulary, lowercase)
+
+
+def _tokenize(
+    tokenizer: text.Tokenizer, documents: Iterable[Document]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns token ids [tokens] and their number in each sentence [sentences]."""
+    sentences = list(itertools.chain.from_iterable(documents))
+    starts = range(0, len(sentences), _BATCH_SENTENCES)
+    batches = (tokenizer.tokenize(sentences[i : i + _BATCH_SENTENCES]) for i in starts)
+    pieces = tf.concat([*batches], axis=0)
+    return pieces.flat_values.numpy(), pieces.row_lengths().numpy()
+
+
+# --- Problems in the text --------------------------------------------------------
+
+# Problems that commonly ruin pre-training, which the training loss shows late or never:
+# repeated text, a vocabulary for another language, files decoded with a wrong encoding,
+# and documents too short for next sentence prediction. Repeats are found within a block
+# of documents.
+
+# Warn if the ratio of two counts exceeds a limit.
+_LIMITS = (
+    # count, of which, limit, problem
+    ("unknown", "tokens", 0.01, "are [UNK]: the vocabulary does not fit"),
+    ("garbled", "sentences", 0.01, "contain text like Ã© or â€™: wrong encoding?"),
+    ("repeated", "tokens", 0.05, "are in sentences that occurred before"),
+    (
+        "one_sentence",
+        "documents",
+        1 / 3,
+        "have 1 sentence, whose pairs are all random: wrong --document_separator? If "
+        "not, pass --next_sentence_prediction=false.",
+    ),
+)
+
+# Control characters, the replacement character, and UTF-8 that was decoded as Latin-1
+# or Windows-1252: Ã© for é, â€™ for ’.
+_GARBLED = re.compile("[\x80-\x84\x86-\x9f\ufffd]|[\xc2\xc3][\xa0-\xbf]|\xe2\u20ac")
+
+
+def count_problems(
+    documents: Sequence[Document],
+    ids: np.ndarray,
+    lengths: np.ndarray,
+    vocabulary: Vocabulary,
+) -> dict[str, int]:
+    """Counts documents, sentences and tokens, and those with problems.
+
+    Args:
+        documents: The documents.
+        ids: Token ids of their sentences, and of others after them.
+        lengths: Number of tokens of these sentences. A sentence without tokens, or a
+            document of such sentences, does not count.
+        vocabulary: The vocabulary.
+    """
+    ends = np.cumsum([len(document) for document in documents])
+    lengths = lengths[: ends[-1]]
+    ids = ids[: lengths.sum()]
+    seen: set[str] = set()
+    garbled = repeated = 0
+    sentences = itertools.chain.from_iterable(documents)
+    for sentence, size in zip(sentences, lengths.tolist(), strict=True):
+        garbled += not sentence.isascii() and bool(_GARBLED.search(sentence))
+        repeated += size * (sentence in seen)
+        seen.add(sentence)
+    sizes = np.diff(np.cumsum(lengths > 0)[ends - 1], prepend=0)  # Of documents.
+    return {
+        "documents": int(np.count_nonzero(sizes)),
+        "sentences": int(sizes.sum()),
+        "tokens": len(ids),
+        "unknown": int(np.count_nonzero(ids == vocabulary.unk_id)),
+        "garbled": garbled,
+        "repeated": repeated,
+        "one_sentence": int(np.count_nonzero(sizes == 1)),
+    }
+
+
+def text_warnings(counts: Mapping[str, int]) -> list[str]:
+    """Returns a message for each kind of problem that was counted."""
+    return [
+        f"{counts[name] / counts[whole]:.1%} of the {whole} {problem}"
+        for name, whole, limit, problem in _LIMITS
+        if counts[name] > limit * counts[whole]
+    ]
