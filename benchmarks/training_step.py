@@ -146,6 +146,7 @@ def _time_steps(step: Callable, count: int) -> dict[str, float]:
 
 
 def keras_step(bert, batches, library: str, dtype: str, xla: bool = False) -> Callable:
+    import keras
     import tensorflow as tf
 
     from bert_tf import modeling
@@ -156,9 +157,19 @@ def keras_step(bert, batches, library: str, dtype: str, xla: bool = False) -> Ca
         model.compile(AdamW(1e-4), jit_compile=xla)
     else:
         model = _keras_hub(bert, dtype)
-        losses = modeling.cross_entropies(model.output)
         batches = [_without_row_axis(*batch) for batch in batches]
-        model.compile(AdamW(1e-4), jit_compile=xla, **losses)
+        model.compile(
+            AdamW(1e-4),
+            jit_compile=xla,
+            loss={
+                name: keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+                for name in model.output
+            },
+            weighted_metrics={
+                name: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+                for name in model.output
+            },
+        )
     model.optimizer.build(model.trainable_variables)
     if library == "jax":  # Creates the metrics, which are part of the state.
         model.train_on_batch(*tf.nest.map_structure(lambda t: t.numpy(), batches[0]))

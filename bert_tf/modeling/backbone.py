@@ -297,7 +297,8 @@ def cross_entropies(outputs: Any) -> dict[str, Any]:
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
     def metrics(_):
-        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+        # Twenty times as fast as `SparseCategoricalAccuracy` for a whole vocabulary.
+        return [keras.metrics.SparseTopKCategoricalAccuracy(k=1, name="accuracy")]
 
     return {
         "loss": keras.tree.map_structure(loss, outputs),

@@ -155,6 +155,9 @@ class AdamW(keras.optimizers.AdamW):
         if self.global_clipnorm:
             factor *= ops.minimum(1.0, self.global_clipnorm / norm)
         finite = ops.isfinite(norm)
+        if _is_tensorflow():  # One pass over memory instead of two.
+            factor = ops.where(finite, factor, 0.0)
+            return [tf.math.multiply_no_nan(gradient, factor) for gradient in grads]
         return [ops.where(finite, gradient * factor, 0.0) for gradient in grads]
 
     def _adapt_loss_scale(self, finite):
@@ -338,6 +341,8 @@ class Muon(AdamW):
 
 def _global_norm(tensors):
     """Returns the Euclidean norm of all values, [] float32."""
+    if _is_tensorflow():
+        return tf.linalg.global_norm(tensors)  # One pass over memory instead of three.
     return ops.sqrt(sum(ops.sum(ops.square(tensor)) for tensor in tensors))
 
 
