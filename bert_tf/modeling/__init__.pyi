@@ -1,6 +1,5 @@
 from bert_tf.modeling.backbone import BertBackbone as BertBackbone
 from bert_tf.modeling.backbone import BertModel as BertModel
-from bert_tf.modeling.backbone import cross_entropies as cross_entropies
 from bert_tf.modeling.backbone import sum_losses as sum_losses
 from bert_tf.modeling.backend import Dropout as Dropout
 from bert_tf.modeling.bert import ACTIVATIONS as ACTIVATIONS
