@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator, Set
 from bert_tf import cli
 
 # Modules that any other may import.
-FOUNDATION = {"cli", "lazy", "storage"}
+FOUNDATION = {"cli", "keras_private", "lazy", "storage"}
 
 # The only imports that go up: `from_checkpoint` of these classes, inside the function.
 # They are not part of the graph.

@@ -202,7 +202,7 @@ def compile_step(options: TpuConfig) -> Program:
     schedule = training.WarmupDecay(1e-4, 1, 10)
     optimizer = optimizers.get(options.optimizer, training.AdamW)(schedule)
     model.compile(optimizer)
-    training.strategy.create_training_variables(model)
+    training.create_training_variables(model)
     distribution = keras.distribution.DataParallel(devices=devices(name, chips))
 
     def describe(value, layout):

@@ -50,25 +50,36 @@ if platform.machine().lower() in ("x86_64", "amd64"):
 
 __getattr__, __dir__, __all__ = lazy.exports(__name__, __file__)
 
-# The packages that register classes with Keras, for `keras.saving.load_model`.
-_REGISTERING = tuple(
-    f"bert_tf.{name}" for name in ("heads", "modeling", "text", "training")
-)
+# The classes that `keras.saving.load_model` finds by name, and their packages.
+_REGISTERED = {
+    "heads": "ChoiceScorer Discriminator FeatureTagger FlattenChoices "
+    "SentenceEmbedding SentenceEncoder SequenceClassifier SpanPredictor "
+    "TokenClassifier UnflattenChoices",
+    "modeling": "BertBackbone BertPretrainer Dense Dropout Embeddings EncoderLayer "
+    "MaskedLMLoss UnpackRows",
+    "text": "Tokenizer",
+    "training": "AdamW Lamb Muon WarmupDecay",
+}
 
 
-class _Registry(dict):
-    """Keras' registered classes by name. Imports our classes when Keras looks for one.
+class _LazyClass:
+    """Stands for a registered class until its package is imported."""
 
-    They are not imported together with Keras: some of them may be importing it already.
-    """
+    def __init__(self, package: str, name: str):
+        self._package, self._name = package, name
 
-    def __contains__(self, name):
-        if str(name).startswith("bert_tf>") and not super().__contains__(name):
-            for package in map(importlib.import_module, _REGISTERING):
-                inspect.getmembers(package)  # Imports the modules of all names.
-        return super().__contains__(name)
+    def from_config(self, config):
+        # Imports the modules of all names, which registers the class.
+        inspect.getmembers(importlib.import_module(self._package))
+        registered = sys.modules["keras"].saving.get_custom_objects()
+        return registered[self._name].from_config(config)
 
 
-@wrapt.when_imported("keras.src.saving.object_registration")
-def _replace_registry(module) -> None:
-    module.GLOBAL_CUSTOM_OBJECTS = _Registry(module.GLOBAL_CUSTOM_OBJECTS)
+@wrapt.when_imported("keras")
+def _register_classes(keras) -> None:
+    """Registers our classes without importing them: they import Keras."""
+    registered = keras.saving.get_custom_objects()
+    for package, names in _REGISTERED.items():
+        for name in names.split():
+            name = f"bert_tf>{name}"
+            registered.setdefault(name, _LazyClass(f"bert_tf.{package}", name))

@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+import numpy as np
 
 from bert_tf import checkpoints, cli, data, training
 
@@ -75,13 +77,16 @@ def main(options: EvaluateConfig) -> dict[str, float]:
     return metrics
 
 
-def _rows(batches: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yields rows with the names of transformers."""
-    names = {"token_ids": "input_ids", "padding_mask": "attention_mask"}
-    for batch in batches:
-        for row in zip(*batch.values(), strict=True):
-            columns = zip(batch, row)
-            yield {names.get(name, name): x.tolist() for name, x in columns}
+def _rows(batches: Iterable[tuple[Any, Any, Any]]) -> Iterator[dict[str, Any]]:
+    """Yields rows with the names of transformers, which ignores the label -100."""
+    for x, y, weights in batches:
+        labels = np.full(x["token_ids"].shape, -100)
+        row, column = np.nonzero(weights["mlm"])
+        positions = np.asarray(x["mask_positions"])[row, column]
+        labels[row, positions] = np.asarray(y["mlm"])[row, column]
+        columns = np.asarray(x["token_ids"]), np.asarray(x["padding_mask"]), labels
+        for ids, mask, wanted in zip(*(values.tolist() for values in columns)):
+            yield {"input_ids": ids, "attention_mask": mask, "labels": wanted}
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ PACKAGES = sorted(name for name in CHECKOUT.index if name != "bert_tf")
 # its own only.
 LAYERS = """
     lazy storage
-    cli families
+    cli families keras_private
     text modeling
     data heads
     checkpoints

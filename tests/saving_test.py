@@ -11,9 +11,8 @@ import sys
 import keras
 import numpy as np
 import pytest
-from keras.src.saving.object_registration import GLOBAL_CUSTOM_OBJECTS
 
-from bert_tf import heads, modeling, text, training
+from bert_tf import heads, keras_private, modeling, text, training
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -61,9 +60,10 @@ def test_every_registered_class_loads_after_importing_bert_tf(
         if hasattr(model, "_losses_and_metrics"):
             model.compile(training.AdamW(schedule))
             objects += keras.tree.flatten(model._losses_and_metrics())
-        objects += [model, *model._flatten_layers()]
+        objects += [model, *keras_private.nested_layers(model)]
     objects = {keras.saving.get_registered_name(type(x)): x for x in objects}
-    ours = {name for name in GLOBAL_CUSTOM_OBJECTS if name.startswith("bert_tf>")}
+    registered = keras.saving.get_custom_objects()
+    ours = {name for name in registered if name.startswith("bert_tf>")}
     assert ours <= objects.keys()
     configs = [keras.saving.serialize_keras_object(objects[name]) for name in ours]
     (tmp_path / "objects.json").write_text(json.dumps(configs))

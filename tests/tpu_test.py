@@ -12,8 +12,14 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling import BertBackbone, BertPretrainer
-from bert_tf.training import AdamW, Lamb, Muon, tensorflow_step
-from bert_tf.training import strategy as distribution
+from bert_tf.training import (
+    AdamW,
+    Lamb,
+    Muon,
+    create_devices,
+    create_training_variables,
+    tensorflow_step,
+)
 from tests.toy.records import make_batch, write_records
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -78,7 +84,7 @@ def test_training_step_compiles_with_static_shapes(
     backbone = BertBackbone(config, recompute=recompute, dtype=precision)
     model = BertPretrainer(backbone)
     model.compile(optimizer(1e-3))
-    distribution.create_training_variables(model)
+    create_training_variables(model)
     batch = packed_batch(vocabulary) if packed else make_batch(vocabulary, 4, seed=0)
 
     @tf.function(jit_compile=True)
@@ -97,4 +103,4 @@ def test_training_step_compiles_with_static_shapes(
 
 def test_missing_tpu_is_named():
     with pytest.raises(ValueError, match=r"finds no TPU.*docs/accelerators"):
-        distribution.strategy("tpu")
+        create_devices("tpu")

@@ -28,7 +28,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from bert_tf import heads, storage
+from bert_tf import heads, keras_private, storage
 from bert_tf.checkpoints import google, hugging_face, keras_hub, sentence_transformers
 from bert_tf.checkpoints.checkpoint import METRICS, Checkpoint, outermost_layer
 from bert_tf.checkpoints.folder_tokenizer import write_tokenizer
@@ -190,7 +190,7 @@ class ModelDirectory(Checkpoint):
         """
         untrained = self.head.get("newly_initialized", ())
         weights = {v.path: v for v in model.weights if "/lora_" not in v.path}
-        for layer in model._flatten_layers():
+        for layer in keras_private.nested_layers(model):
             if getattr(layer, "lora_enabled", False):
                 name = "kernel" if hasattr(layer, "kernel") else "embeddings"
                 weights[f"{layer.path}/{name}"] = getattr(layer, name)

@@ -51,10 +51,10 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
     """
     if options.export:
         lazy.require_backend("--export", "tensorflow", fix=_EXPORT_LATER)
-    devices = training.strategy.strategy(options.strategy)
+    devices = training.create_devices(options.strategy, options.precision)
     # Check everything before anything is written.
     encoder = _open_encoder(options)
-    training.strategy.check_batch_size(options.batch_size, devices.replicas)
+    training.check_batch_size(options.batch_size, devices.replicas)
     if devices.has_peers:
         raise ValueError(
             "Fine-tuning runs on one host. Only pre-training uses several."
@@ -74,12 +74,12 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
         options=task.options.to_dict() | content,
         resumable=options.resumable(),
     )
-    with storage.exclusive(directory.path), training.strategy.device_errors():
+    with storage.exclusive(directory.path), devices.errors():
         return _run(task, directory, devices)
 
 
 def _run(
-    task: Task, directory: ModelDirectory, devices: training.strategy.Devices
+    task: Task, directory: ModelDirectory, devices: training.Devices
 ) -> dict[str, Any]:
     model = build_model(task, directory, devices)
     if history := directory.read_metrics().get("training"):
@@ -152,7 +152,7 @@ def _check_hyperparameters(task: Task) -> None:
 
 
 def build_model(
-    task: Task, directory: ModelDirectory, devices: training.strategy.Devices
+    task: Task, directory: ModelDirectory, devices: training.Devices
 ) -> keras.Model:
     """Returns the task's model with its initial weights.
 
@@ -193,7 +193,7 @@ def train(
     task: Task,
     model: keras.Model,
     directory: ModelDirectory,
-    devices: training.strategy.Devices,
+    devices: training.Devices,
 ) -> dict[str, Any]:
     """Trains the model, or resumes from the last training state.
 
@@ -218,7 +218,7 @@ def train(
         trainable.jit_compile = devices.jit_compile
         sum_losses(trainable)
         if options.teacher:
-            training.strategy.create_training_variables(trainable)
+            training.create_training_variables(trainable)
             trainable = objectives.Distiller(task, trainable)
             trainable.compile(optimizer, jit_compile=devices.jit_compile)
         state = training.TrainingState(directory, trainable)
@@ -257,8 +257,8 @@ def train(
         scores = task.evaluate(dev, outputs).metrics
         return {f"{dev.name}_{name}": float(score) for name, score in scores.items()}
 
-    for epoch in loop.epochs(
-        batches, evaluate, steps=steps, steps_per_epoch=steps_per_epoch
+    for epoch in loop.intervals(
+        batches, evaluate, steps=steps, interval_steps=steps_per_epoch
     ):
         logs = epoch["logs"]
         history.append(logs)

@@ -1,13 +1,13 @@
+from bert_tf.modeling.attention import attend as attend
+from bert_tf.modeling.attention import attention_bias as attention_bias
 from bert_tf.modeling.backbone import BertBackbone as BertBackbone
 from bert_tf.modeling.backbone import BertModel as BertModel
 from bert_tf.modeling.backbone import sum_losses as sum_losses
 from bert_tf.modeling.backend import Dropout as Dropout
-from bert_tf.modeling.bert import ACTIVATIONS as ACTIVATIONS
 from bert_tf.modeling.bert import EncoderLayer as EncoderLayer
-from bert_tf.modeling.bert import attend as attend
-from bert_tf.modeling.bert import attention_bias as attention_bias
 from bert_tf.modeling.bert import dense_layer as dense_layer
 from bert_tf.modeling.config import HUGGING_FACE_ACTIVATIONS as HUGGING_FACE_ACTIVATIONS
 from bert_tf.modeling.config import MASKED_SCORE as MASKED_SCORE
 from bert_tf.modeling.config import BertConfig as BertConfig
+from bert_tf.modeling.fused import ACTIVATIONS as ACTIVATIONS
 from bert_tf.modeling.pretrainer import BertPretrainer as BertPretrainer

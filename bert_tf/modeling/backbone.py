@@ -11,9 +11,14 @@ from typing import Any, ClassVar
 import keras
 
 from bert_tf.modeling import backend
-from bert_tf.modeling.bert import Embeddings, dense_layer, freeze, frozen_layers
+from bert_tf.modeling.bert import (
+    Embeddings,
+    EncoderLayer,
+    dense_layer,
+    freeze,
+    frozen_layers,
+)
 from bert_tf.modeling.config import BertConfig
-from bert_tf.modeling.fused import FusedEncoderLayer
 
 
 class EncoderModel(keras.Model):
@@ -56,7 +61,7 @@ class BertBackbone(EncoderModel):
 
     Args:
         config: The architecture, a `BertConfig` or its dictionary.
-        recompute: Save memory in training, see `FusedEncoderLayer`.
+        recompute: Save memory in training, see `EncoderLayer`.
         dtype: Keras dtype policy of all layers, e.g. `"mixed_bfloat16"`; the global
             policy when None. With `"mixed_float16"`, `compile` of models of this
             package scales the loss. For a `keras.Model` of your own, set the global
@@ -96,7 +101,7 @@ class BertBackbone(EncoderModel):
         self.config = config = BertConfig.from_dict(config)
         self.embeddings = Embeddings(config, dtype=dtype, name="embeddings")
         self.encoder_layers = [
-            FusedEncoderLayer(config, recompute, dtype=dtype, name=f"encoder_layer_{i}")
+            EncoderLayer(config, recompute, dtype=dtype, name=f"encoder_layer_{i}")
             for i in range(config.num_layers)
         ]
         self.pooler = dense_layer(

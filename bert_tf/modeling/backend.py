@@ -10,14 +10,15 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
+from bert_tf import keras_private
 from bert_tf.lazy import lazy_import, require_backend
 
 # Other backends would fail later, with unclear errors.
@@ -48,34 +49,58 @@ def custom_gradient(
         if _is_tensorflow():
             # In eager mode, Keras returns the `tf.Variable` of a Keras variable.
             inputs = [tf.convert_to_tensor(value) for value in inputs]
-        if _autodiff:
+        if _use_autodiff.get():
             return function(*inputs)[0]
-        return _free_with_graph(with_gradient(*inputs))
+        output = with_gradient(*inputs)
+        if _is_tensorflow() and tf.is_symbolic_tensor(output):
+            keras_private.free_with_graph(output)
+        return output
 
     return wrapper
 
 
-_autodiff = False  # Disables custom gradients.
+# Disables custom gradients.
+_use_autodiff = contextvars.ContextVar("use_autodiff", default=False)
 
 
-def _free_with_graph(output):
-    """Makes TensorFlow free a custom gradient with the graph of its output.
+def recompute(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps `function(x, mask, seeds)`, so that its gradient keeps the arguments only.
 
-    `tf.custom_gradient` registers a function per call in a graph, which holds the
-    graph. The registry keeps it forever, so each `compile` and `fit` would leak the
-    graphs of a model (TensorFlow 2.21). No public function removes an entry.
-    `keras.remat` leaks its graphs in the same way.
+    The backward pass computes `function` again. `keras.remat` is for JAX only: on
+    TensorFlow, each trace would stay in memory forever.
     """
-    if _is_tensorflow() and tf.is_symbolic_tensor(output):
-        from tensorflow.python.framework import ops as registry
 
-        gradients, graph = registry.gradient_registry._registry, output.graph
-        name = output.op.get_attr("_gradient_op_type").decode()
-        gradient = gradients[name]["type"]
-        setattr(graph, name, gradient)
-        gradients[name]["type"] = weakref.proxy(gradient)
-        weakref.finalize(graph, gradients.pop, name, None)
-    return output
+    def run_with_autodiff(*arguments):
+        token = _use_autodiff.set(True)
+        try:
+            return function(*arguments)
+        finally:
+            _use_autodiff.reset(token)
+
+    def wrapper(x, mask, seeds):
+        if not _is_tensorflow():
+            # Custom gradients refer to dropout masks of the traced function, which
+            # `jax.checkpoint` does not allow.
+            return keras.remat(lambda x: run_with_autodiff(x, mask, seeds))(x)
+
+        @custom_gradient
+        def run(x):
+            def gradient(dy, variables=()):
+                # XLA ignores control dependencies, so `x` depends on a value, too.
+                zero = tf.cast(0 * tf.reshape(dy, [-1])[0], x.dtype)
+                with tf.GradientTape() as tape:
+                    again = delay_until(dy, x + zero)
+                    tape.watch(again)
+                    delayed = [s if s is None else delay_until(again, s) for s in seeds]
+                    y = function(again, mask, delayed)
+                dx, *others = tape.gradient(y, [again, *variables], dy)
+                return (dx, others) if variables else dx
+
+            return run_with_autodiff(x, mask, seeds), gradient
+
+        return run(x)
+
+    return wrapper
 
 
 def delay_until(upstream, tensor):
@@ -215,7 +240,7 @@ class SeedGenerator(keras.random.SeedGenerator):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class Dropout(keras.layers.Dropout):
+class Dropout(keras.layers.Layer):
     """`keras.layers.Dropout` with a `SeedGenerator` of this module.
 
     Args:
@@ -224,12 +249,22 @@ class Dropout(keras.layers.Dropout):
     """
 
     def __init__(self, rate: float, seed: int | None = None, **kwargs):
-        super().__init__(0.0, seed=seed, **kwargs)  # Without a generator of Keras'.
-        self.rate = rate
+        super().__init__(**kwargs)
+        self.rate, self.seed, self.supports_masking = rate, seed, True
         if rate:
-            self._tracker.unlock()  # Keras regards the layer as built.
             self.seed_generator = SeedGenerator(seed)
-            self._tracker.lock()
+        self.built = True
+
+    def call(self, x, training=False):
+        if training and self.rate:
+            return keras.random.dropout(x, self.rate, seed=self.seed_generator)
+        return x
+
+    def compute_output_shape(self, x_shape):
+        return x_shape
+
+    def get_config(self):
+        return super().get_config() | {"rate": self.rate, "seed": self.seed}
 
     def next_seed(self):
         """Returns a seed for `dropout_mask`, [2]; None if the rate is 0."""
@@ -270,27 +305,3 @@ def dropout_mask(shape: Sequence[int], rate: float, seed):
     )
     halves = tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:size]
     return tf.reshape(halves, shape) >= tf.constant(threshold, tf.uint16)
-
-
-def recompute(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps `function(x, mask, seeds)`, so that its gradient keeps the arguments only.
-
-    The backward pass computes `function` again.
-    """
-
-    def wrapper(x, mask, seeds):
-        @keras.remat
-        def run(x):
-            global _autodiff
-            delayed = [None if seed is None else delay_until(x, seed) for seed in seeds]
-            # On JAX, custom gradients refer to dropout masks of the traced function,
-            # which `jax.checkpoint` does not allow.
-            _autodiff = not _is_tensorflow()
-            try:
-                return function(x, mask, delayed)
-            finally:
-                _autodiff = False
-
-        return run(x)
-
-    return wrapper

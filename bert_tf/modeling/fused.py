@@ -1,9 +1,8 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The encoder layer with fused training kernels, which `BertBackbone` uses.
+"""The operations of an encoder layer, with fused kernels for training.
 
-`FusedEncoderLayer` computes the values of `bert.EncoderLayer` in training; memory and
-time are not the same:
+In training, the values are those of inference. Memory and time are not the same:
 
 - Memory: autodiff keeps all intermediate tensors from the forward to the backward
   pass. Functions with a `custom_gradient` keep one or two and recompute the others.
@@ -11,88 +10,28 @@ time are not the same:
   `xla_fused` compiles a group of such ops with XLA into one pass. Matmuls stay
   outside, because oneDNN's are faster than XLA's.
 
-Letters: B batch, S sequence, T = B * S, N heads, D size of a head, H hidden,
-I intermediate. Elementwise arithmetic is in float32, whatever the type of the inputs.
+Letters: B batch, S sequence, T = B * S, H hidden, I intermediate. Elementwise
+arithmetic is in float32, whatever the type of the inputs.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 from keras import ops
 
-from bert_tf.modeling import bert
+from bert_tf.modeling.attention import split_heads
 from bert_tf.modeling.backend import (
-    attention_kernel,
     cpu_only,
     custom_gradient,
     delay_until,
     dropout_mask,
-    recompute,
     xla_fused,
 )
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class FusedEncoderLayer(bert.EncoderLayer):
-    """`EncoderLayer` that takes less memory and time in training.
-
-    Args:
-        config: The architecture.
-        recompute: Keep only the input of the layer for the backward pass of training
-            and compute the layer twice, with the same dropout masks. Takes about a
-            third more time. The kept values fall from about (34 + 5 N S / H) B S H to
-            B S H (arXiv 2205.05198).
-    """
-
-    def __init__(self, config, recompute: bool = False, **kwargs):
-        super().__init__(config, **kwargs)
-        self.recompute = recompute
-
-    def call(self, x, attention_mask, training=None):
-        if not training:
-            return super().call(x, attention_mask)
-        layers = (
-            self.attention_dropout,
-            self.attention_output_dropout,
-            self.output_dropout,
-        )
-        # Drawn here, because recomputation must draw the same dropout masks.
-        seeds = [layer.next_seed() for layer in layers]
-        train = recompute(self._train) if self.recompute else self._train
-        return train(x, attention_mask, seeds)
-
-    def _train(self, x, attention_mask, seeds):
-        shape, num_heads = ops.shape(x), self.config.num_heads
-        x = ops.reshape(x, (-1, self.config.hidden_dim))
-        # One matmul for the three projections: three small ones are slower on CPUs.
-        layers = self.query, self.key, self.value
-        kernel = ops.concatenate([layer.kernel for layer in layers], axis=1)
-        y = ops.matmul(x, ops.cast(kernel, self.compute_dtype))
-        y = add_bias(y, ops.concatenate([layer.bias for layer in layers]))
-        y = ops.reshape(y, (*shape[:2], 3, num_heads, -1))
-        query, key, value = ops.unstack(ops.transpose(y, (2, 0, 3, 1, 4)))
-        query, bias = query * self.attention_scale, bert.attention_bias(attention_mask)
-        y = attend_in_training(
-            query, key, value, bias, self.attention_dropout.rate, seeds[0]
-        )
-        rate = self.attention_output_dropout.rate
-        y = project(bert.merge_heads(y), self.attention_output)
-        x = add_and_norm(
-            x, y, self.attention_output.bias, self.attention_layer_norm, rate, seeds[1]
-        )
-        y = dense_and_activation(x, self.intermediate, self.config.activation)
-        y, rate = project(y, self.output_dense), self.output_dropout.rate
-        x = add_and_norm(
-            x, y, self.output_dense.bias, self.output_layer_norm, rate, seeds[2]
-        )
-        return ops.reshape(x, shape)
-
-    def get_config(self):
-        return super().get_config() | {"recompute": self.recompute}
 
 
 def _float32(tensor):
@@ -100,6 +39,26 @@ def _float32(tensor):
 
 
 # --- Dense layers ----------------------------------------------------------------
+
+
+def project_heads(x, layers, shape, num_heads: int, training: bool) -> list:
+    """Applies dense layers to x [B*S, H], each with outputs [B, N, S, D].
+
+    Args:
+        x: [B*S, H].
+        layers: Those of the queries, the keys and the values.
+        shape: (B, S, ...).
+        num_heads: N.
+        training: Whether to keep what the backward pass needs.
+    """
+    if not training:
+        return [split_heads(layer(x), shape, num_heads) for layer in layers]
+    # One matmul for the three projections: three small ones are slower on CPUs.
+    kernel = ops.concatenate([layer.kernel for layer in layers], axis=1)
+    y = ops.matmul(x, ops.cast(kernel, layers[0].compute_dtype))
+    y = add_bias(y, ops.concatenate([layer.bias for layer in layers]))
+    y = ops.reshape(y, (*shape[:2], len(layers), num_heads, -1))
+    return ops.unstack(ops.transpose(y, (2, 0, 3, 1, 4)))
 
 
 def project(x, layer: keras.layers.Dense):
@@ -137,68 +96,25 @@ def _d_bias(dy, bias):
     return ops.cast(total, bias.dtype)
 
 
-# --- Attention -------------------------------------------------------------------
+# --- Residual connection ---------------------------------------------------------
 
 
-def attend_in_training(query, key, value, bias, rate: float, seed):
-    """Returns `bert.attend` with dropout of the probabilities.
-
-    Tensors of size [B, N, S, S] are the largest in long rows. Autodiff keeps three of
-    them: the probabilities before and after dropout, and the mask. This function keeps
-    one: the probabilities, negated where dropout sets them to 0. The gradient follows
-    FlashAttention (arXiv 2205.14135, appendix B). Without dropout, `attention_kernel`
-    replaces it where there is one.
+def dense_add_and_norm(x, y, layer, layer_norm, dropout, seed, training: bool):
+    """Returns LayerNorm(x + dropout(layer(y))), [T, H], of the dtype of `x`.
 
     Args:
-        query, key, value, bias: As for `bert.attend`; the bias gets no gradient.
-        rate, seed: See `dropout_mask`.
+        x: [T, H].
+        y: The input of `layer`, [T, H or I].
+        layer: A dense layer.
+        layer_norm: See `add_and_norm`.
+        dropout: A `Dropout`; it applies in training only.
+        seed: Its `next_seed`.
+        training: Whether to keep what the backward pass needs.
     """
-    if not rate and attention_kernel(query):
-        return bert.attend(query, key, value, bias)
-    mask = dropout_mask((*ops.shape(query)[:3], ops.shape(key)[2]), rate, seed)
-    scale = 1 / (1 - rate)
-
-    def kept(signed):
-        return signed if mask is None else ops.relu(signed)
-
-    @custom_gradient
-    def attend_with_dropout(query, key, value):
-        signed = bert.attention_probabilities(query, key, bias)
-        if mask is not None:
-            signed = ops.where(mask, signed, -signed)
-        y = ops.matmul(kept(signed), value) * scale
-
-        def gradient(dy):
-            d_scaled = dy * scale
-            delayed = delay_until(dy, signed)
-            d_value = ops.matmul(_transpose(kept(delayed)), d_scaled)
-            d_dropped = ops.matmul(d_scaled, _transpose(value))
-            d_scores = _d_scores(delayed, d_dropped)
-            d_query = ops.matmul(d_scores, key)
-            d_key = ops.matmul(_transpose(d_scores), query)
-            return d_query, d_key, d_value
-
-        return y, gradient
-
-    return attend_with_dropout(query, key, value)
-
-
-@xla_fused
-def _d_scores(signed, d_dropped):
-    """Returns the gradient w.r.t. the scores, of the dtype of `d_dropped`."""
-    signed = _float32(signed)
-    weighted = ops.relu(signed) * _float32(d_dropped)
-    # FlashAttention has sum(dy * y), over D instead of S. That is cheaper, but the
-    # rounding errors of a bfloat16 y do not cancel where a probability is close to 1.
-    mean = ops.sum(weighted, axis=-1, keepdims=True)
-    return ops.cast(weighted - ops.abs(signed) * mean, d_dropped.dtype)
-
-
-def _transpose(matrices):
-    return ops.transpose(matrices, (0, 1, 3, 2))
-
-
-# --- Residual connection ---------------------------------------------------------
+    if not training:
+        return layer_norm(x + layer(y))
+    y = project(y, layer)
+    return add_and_norm(x, y, layer.bias, layer_norm, dropout.rate, seed)
 
 
 def add_and_norm(
@@ -330,6 +246,16 @@ BIAS_AND_ACTIVATION: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def dense_and_activation(x, layer: keras.layers.Dense, activation: str):
+# TensorFlow fuses these forms with the preceding matmul.
+ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {
+    "relu": keras.activations.relu,
+    "gelu_erf": functools.partial(keras.activations.gelu, approximate=False),
+    "gelu_tanh": functools.partial(keras.activations.gelu, approximate=True),
+}
+
+
+def dense_and_activation(x, layer: keras.layers.Dense, activation: str, training: bool):
     """Applies a dense layer and an activation of `BertConfig`: [T, H] -> [T, I]."""
+    if not training:
+        return ACTIVATIONS[activation](layer(x))
     return BIAS_AND_ACTIVATION[activation](project(x, layer), layer.bias)

@@ -14,7 +14,7 @@ from keras import ops
 from bert_tf.modeling import fused
 from bert_tf.modeling.backbone import BertBackbone, BertModel
 from bert_tf.modeling.backend import check_not_negative, custom_gradient, xla_fused
-from bert_tf.modeling.bert import ACTIVATIONS, ConfiguredLayer, dense_layer
+from bert_tf.modeling.bert import ConfiguredLayer, dense_layer
 
 # --- Inputs ----------------------------------------------------------------------
 
@@ -129,10 +129,7 @@ class MaskedLMHead(ConfiguredLayer):
         batch, positions, hidden_dim = ops.shape(x)
         x = ops.reshape(x, (-1, hidden_dim))  # One matrix, as in `EncoderLayer`.
         name = self.config.family.masked_lm_activation or self.config.activation
-        if training:  # The same values with less memory, see `fused`.
-            x = fused.dense_and_activation(x, self.dense, name)
-        else:
-            x = ACTIVATIONS[name](self.dense(x))
+        x = fused.dense_and_activation(x, self.dense, name, training)
         embeddings = ops.transpose(self.token_embedding.embeddings)
         logits = ops.matmul(self.layer_norm(x), embeddings)
         logits = ops.cast(logits, "float32") + ops.cast(self.bias, "float32")

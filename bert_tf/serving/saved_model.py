@@ -40,7 +40,7 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
-from bert_tf import lazy, storage
+from bert_tf import keras_private, lazy, storage
 from bert_tf.checkpoints import Checkpoint
 from bert_tf.heads import Signature, signature, string_input
 from bert_tf.modeling import BertBackbone
@@ -114,7 +114,7 @@ def export_saved_model(
 
 def _described(model: keras.Model) -> Checkpoint:
     """Returns what the `metadata` of a Keras model tells about its layers."""
-    layers = [*model._flatten_layers()]
+    layers = [*keras_private.nested_layers(model)]
     tokenizers = [layer for layer in layers if isinstance(layer, Tokenizer)]
     encoders = [layer for layer in layers if isinstance(layer, BertBackbone)]
     if not tokenizers or not encoders or not model.built:

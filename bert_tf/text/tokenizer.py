@@ -19,11 +19,13 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-import wrapt
 
+from bert_tf import keras_private
 from bert_tf.text.normalization import GOOGLE_RULES, AddedToken, TokenizerRules
 from bert_tf.text.vocabulary import CONTINUATION_PREFIX, Vocabulary
 from bert_tf.text.word_pieces import Pieces, WordPieces
+
+keras_private.allow_strings()
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -364,24 +366,6 @@ def _strings(*texts: Any) -> list[Any]:
             f"{shapes[0]} and {shapes[1]}"
         )
     return tensors
-
-
-@wrapt.when_imported("keras.src.backend.tensorflow.trainer")
-def _allow_strings(module: Any) -> None:
-    """Lets models with string inputs train on several replicas.
-
-    Keras 3.15 averages the first batch over the replicas to see its shapes.
-    """
-
-    @wrapt.patch_function_wrapper(module, "TensorFlowTrainer._maybe_symbolic_build")
-    def build(wrapped, trainer, args, kwargs):
-        strategy, batches = trainer._distribute_strategy, kwargs.get("iterator")
-        if strategy and batches:
-            *_, batch = next(iter(batches))
-            local = strategy.experimental_local_results
-            batch = keras.tree.map_structure(lambda x: local(x)[0], next(batch))
-            args, kwargs = (), {"data_batch": batch}
-        wrapped(*args, **kwargs)
 
 
 def truncate_sizes(

@@ -1,10 +1,16 @@
 from bert_tf.training import report as report
-from bert_tf.training import strategy as strategy
+from bert_tf.training.devices import create_devices as create_devices
+from bert_tf.training.distribution import Devices as Devices
+from bert_tf.training.distribution import check_batch_size as check_batch_size
+from bert_tf.training.distribution import (
+    create_training_variables as create_training_variables,
+)
 from bert_tf.training.evaluation import masked_lm_metrics as masked_lm_metrics
 from bert_tf.training.evaluation import masked_rows as masked_rows
 from bert_tf.training.initialization import (
     initialize_from_corpus as initialize_from_corpus,
 )
+from bert_tf.training.jax_devices import jax_step as jax_step
 from bert_tf.training.loop import DivergedError as DivergedError
 from bert_tf.training.loop import TrainingLoop as TrainingLoop
 from bert_tf.training.loop import TrainingState as TrainingState
@@ -17,5 +23,4 @@ from bert_tf.training.pretraining import create_optimizer as create_optimizer
 from bert_tf.training.pretraining import pretrain as pretrain
 from bert_tf.training.pretraining import read_history as read_history
 from bert_tf.training.pretraining import resolve_architecture as resolve_architecture
-from bert_tf.training.steps import jax_step as jax_step
-from bert_tf.training.steps import tensorflow_step as tensorflow_step
+from bert_tf.training.tensorflow_devices import tensorflow_step as tensorflow_step

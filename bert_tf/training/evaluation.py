@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import numpy as np
@@ -23,7 +23,9 @@ from bert_tf.modeling import BertPretrainer
 
 _DOCUMENTS_AT_ONCE = 256
 _ROWS_AT_ONCE = 32  # The masks depend on it.
-_IGNORED = -100  # The label that transformers ignores.
+
+# Inputs, labels and weights of a `BertPretrainer`; see `Masker`.
+Batch: TypeAlias = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
 
 
 def masked_rows(
@@ -33,7 +35,7 @@ def masked_rows(
     max_sequence_length: int = 0,
     seed: int = 0,
     **masking: Any,
-) -> Iterator[dict[str, np.ndarray]]:
+) -> Iterator[Batch]:
     """Yields batches of masked rows of up to B = 32 documents or parts of documents.
 
     Args:
@@ -44,8 +46,9 @@ def masked_rows(
         **masking: Arguments of `Masker`.
 
     Yields:
-        `token_ids`, `padding_mask` [B, S] int32, and `labels` [B, S] int32: -100 where
-        there is nothing to predict.
+        `(x, y, weights)` for a `BertPretrainer`, with S tokens and P predictions: x has
+        `token_ids`, `padding_mask` [B, S] and `mask_positions` [B, P], y `mlm` [B, P],
+        weights `mlm` [B, P], above 0 for predictions.
     """
     tokenizer = text.Tokenizer.from_checkpoint(checkpoint)
     limit = checkpoint.architecture.max_sequence_length
@@ -69,23 +72,16 @@ def masked_rows(
         unused = tf.zeros([len(batch), 1], tf.int32)
         inputs = {
             "token_ids": token_ids,
+            "segment_ids": tf.zeros_like(token_ids),
             "padding_mask": tf.sequence_mask(lengths, dtype=tf.int32),
+            "first_positions": unused,
             "is_random_next": unused,
         }
-        x, y, weights = masker(inputs, (seed, tf.constant(step)))
-        row, column = np.nonzero(weights["mlm"])
-        labels = np.full(token_ids.shape, _IGNORED, np.int32)
-        positions = x["mask_positions"].numpy()[row, column]
-        labels[row, positions] = y["mlm"].numpy()[row, column]
-        yield {
-            "token_ids": x["token_ids"].numpy(),
-            "padding_mask": x["padding_mask"].numpy(),
-            "labels": labels,
-        }
+        yield masker(inputs, (seed, tf.constant(step)))
 
 
 def masked_lm_metrics(
-    checkpoint: Checkpoint, batches: Iterable[dict[str, np.ndarray]]
+    checkpoint: Checkpoint, batches: Iterable[Batch]
 ) -> dict[str, float]:
     """Computes the metrics of masked language modeling.
 
@@ -110,29 +106,16 @@ def masked_lm_metrics(
     model.jit_compile = keras.config.backend() == "jax"
     loss, correct, predictions, rows = 0.0, 0, 0, 0
     for batch in batches:
-        token_ids, labels = batch["token_ids"], batch["labels"]
-        is_masked = labels != _IGNORED
-        counts = is_masked.sum(axis=1)
-        # Masked positions first, padded with others to the largest number of masks.
-        positions = np.argsort(~is_masked, axis=1, kind="stable")[:, : counts.max()]
-        wanted = np.take_along_axis(labels, positions, axis=1)
-        outputs = model.predict_on_batch(
-            {
-                "token_ids": token_ids,
-                "segment_ids": np.zeros_like(token_ids),
-                "padding_mask": batch["padding_mask"],
-                "mask_positions": positions.astype(np.int32),
-                "first_positions": np.zeros([len(token_ids), 1], np.int32),
-            }
-        )
-        logits = outputs["mlm"][wanted != _IGNORED]
-        wanted = wanted[wanted != _IGNORED]
+        x, y, weights = keras.tree.map_structure(np.asarray, batch)
+        is_prediction = weights["mlm"] > 0
+        logits = model.predict_on_batch(x)["mlm"][is_prediction]
+        wanted = y["mlm"][is_prediction]
         losses = keras.losses.sparse_categorical_crossentropy(
             wanted, logits, from_logits=True
         )
         loss += float(np.sum(losses, dtype=np.float64))
         correct += int(np.sum(logits.argmax(axis=1) == wanted))
-        predictions, rows = predictions + len(wanted), rows + len(token_ids)
+        predictions, rows = predictions + len(wanted), rows + len(is_prediction)
     if not predictions:
         raise ValueError("The text has no tokens to predict.")
     loss /= predictions

@@ -7,7 +7,7 @@ saves after whole epochs only, reads metrics in each step, and fails on several 
 (Keras 3.15, keras-team/keras#20585, #20329).
 
 A state is the file `training_state/ckpt-<step>.npz` of the model directory: the arrays
-`0`, `1`, ... of NumPy, and `progress.json`, the history and the metrics of the epoch.
+`0`, `1`, ... of NumPy, and `progress.json`, the history and the current metrics.
 """
 
 from __future__ import annotations
@@ -34,12 +34,11 @@ from absl import logging
 
 from bert_tf import storage
 from bert_tf.checkpoints import ModelDirectory
-from bert_tf.training import strategy as distribution
-from bert_tf.training.steps import steps_per_call
+from bert_tf.training.distribution import Devices, create_training_variables
 
 # A scheduler that sends SIGTERM expects a normal end; a shell, 128 + the signal.
 _EXIT_STATUS = {signal.SIGTERM: 0, signal.SIGINT: 130}
-_SECONDS_PER_LINE = 60  # Between lines about a long epoch, without a progress bar.
+_SECONDS_PER_LINE = 60  # Between lines about a long interval, without a progress bar.
 _TRAINING_STATES = "training_state"
 _STATES_KEPT = 2
 
@@ -54,24 +53,24 @@ class DivergedError(ValueError):
 class TrainingLoop:
     """Trains a model; saves, stops and resumes at any step.
 
-    An epoch is the interval between two evaluations.
+    It evaluates after each interval of steps; in fine-tuning, after each epoch.
 
     Args:
-        devices: See `strategy.strategy`; the model was built in their scope.
+        devices: See `create_devices`; the model was built in their scope.
         state: The training state of the compiled model, restored.
         total_steps: Steps of the whole training, for the progress bar.
         save_every: Minutes between two states.
-        micro_batch_size: See `tensorflow_step`.
+        micro_batch_size: See `Devices.steps`.
         report_steps: Whether TensorBoard gets the loss of each step, too.
 
     Attributes:
         step: The number of finished steps.
-        progress: `state.progress`, in which the caller of `epochs` keeps its results.
+        progress: `state.progress`, in which the caller keeps its results.
     """
 
     def __init__(
         self,
-        devices: distribution.Devices,
+        devices: Devices,
         state: TrainingState,
         total_steps: int,
         save_every: float = 10,
@@ -94,14 +93,14 @@ class TrainingLoop:
             disable=None if state.write else True,  # Only on terminals.
         )
 
-    def epochs(
+    def intervals(
         self,
         batches: Callable[[int], tf.data.Dataset],
         evaluate: Callable[[], dict[str, float]],
         *,
         first_step: int = 0,
         steps: int,
-        steps_per_epoch: int,
+        interval_steps: int,
     ) -> Iterator[dict[str, Any]]:
         """Trains from the step of the training state to `first_step + steps`.
 
@@ -109,61 +108,61 @@ class TrainingLoop:
 
         Args:
             batches: Returns the batches from a step on, counted from `first_step`.
-            evaluate: Returns the metrics of the evaluation after an epoch.
+            evaluate: Returns the metrics of the evaluation after an interval.
             first_step: Steps of the training before this phase.
             steps: Steps of this phase.
-            steps_per_epoch: Steps between evaluations. The last epoch may be shorter.
+            interval_steps: Steps between evaluations; the last may be fewer.
 
         Yields:
             After each evaluation: `logs`, the means of the metrics and those of the
-            evaluation; `steps` of the epoch, their `seconds`, and the finite ones of
+            evaluation; `steps` of the interval, their `seconds`, and the finite ones of
             their `gradient_norms`. The caller records them and calls `save`.
 
         Raises:
             DivergedError: A loss or a gradient is not finite.
         """
-        last, size = first_step + steps, steps_per_epoch
-        iterator, per_call = None, steps_per_call()
+        last, size = first_step + steps, interval_steps
+        iterator = None
         # New ones for each phase: for other shapes, `tf.function` would make the shapes
         # dynamic, and these round differently. Resuming would not be bit-equal.
         self._steps = self.devices.steps(self.model, self._micro_batch_size)
         with self._signal_handlers():
-            while "epoch" in self.progress or self.step < last:
-                # Part of the state, which may be at the end of an epoch, not yet
-                # evaluated.
+            while "interval" in self.progress or self.step < last:
+                # Part of the state, which may be at the end of an interval that is
+                # not yet evaluated.
                 new = {"logs": {}, "steps": 0, "seconds": 0.0, "gradient_norms": []}
-                epoch = self.progress.setdefault("epoch", new)
-                begin = self.step - epoch["steps"]
+                interval = self.progress.setdefault("interval", new)
+                begin = self.step - interval["steps"]
                 end = min(begin + size - (begin - first_step) % size, last)
                 while self.step < end:
                     start = time.perf_counter()
                     if iterator is None:
                         dataset = batches(self.step - first_step)
                         iterator = self._steps.distribute(dataset)
-                    count = min(end - self.step, per_call)
-                    self.model.reset_metrics()
+                    count = min(end - self.step, self.devices.steps_per_call)
+                    self._steps.reset_metrics()
                     norms = self._steps.run(iterator, count)
-                    self._add(epoch, self._metrics(), norms)
-                    epoch["seconds"] += time.perf_counter() - start
+                    self._add(interval, self._metrics(), norms)
+                    interval["seconds"] += time.perf_counter() - start
                     self.check_signals()
                     seconds = time.monotonic() - self._saved_time
                     if seconds >= self._seconds_between_states:
                         self.save()
                 try:
-                    epoch["logs"] |= evaluate()
-                except Exception:  # An error of a task does not lose the epoch.
+                    interval["logs"] |= evaluate()
+                except Exception:  # An error of a task does not lose the interval.
                     self.save()
                     raise
-                del self.progress["epoch"]
-                yield epoch
+                del self.progress["interval"]
+                yield interval
 
     def _metrics(self) -> dict[str, float]:
-        return {k: float(v) for k, v in self.model.get_metrics_result().items()}
+        return {k: float(v) for k, v in self._steps.metrics().items()}
 
     def _add(
-        self, epoch: dict[str, Any], logs: Mapping[str, float], norms: np.ndarray
+        self, interval: dict[str, Any], logs: Mapping[str, float], norms: np.ndarray
     ) -> None:
-        """Checks the metrics and gradient norms of some steps; adds them to `epoch`."""
+        """Checks the metrics and gradient norms of some steps, and adds them."""
         finite, count = np.isfinite(norms), len(norms)
         first = self.step + 1 + int(finite.argmin())
         self.step += count
@@ -172,12 +171,12 @@ class TrainingLoop:
         # Overflows are normal while the optimizer searches its loss scale.
         if not (finite.all() or self.model.optimizer.dynamic_loss_scale):
             self._fail(f"The gradients of step {first:,} are not finite.")
-        before, total = epoch["steps"], epoch["steps"] + count
+        before, total = interval["steps"], interval["steps"] + count
         for name, value in logs.items():
-            mean = epoch["logs"].get(name, 0.0)
-            epoch["logs"][name] = (before * mean + count * value) / total
-        epoch["steps"] = total
-        epoch["gradient_norms"] += norms[finite].tolist()
+            mean = interval["logs"].get(name, 0.0)
+            interval["logs"][name] = (before * mean + count * value) / total
+        interval["steps"] = total
+        interval["gradient_norms"] += norms[finite].tolist()
         if self._report_steps:
             with self._writer.as_default():
                 tf.summary.scalar("step_loss", logs["loss"], self.step)
@@ -186,7 +185,7 @@ class TrainingLoop:
         is_due = time.monotonic() > self._line_time + _SECONDS_PER_LINE
         if self._bar.disable and self.state.write and is_due:
             self._line_time = time.monotonic()
-            mean = epoch["logs"]["loss"]
+            mean = interval["logs"]["loss"]
             line = f"Step {self.step:,} of {self._bar.total:,}: loss {mean:.4f}"
             print(line, flush=True)
 
@@ -209,7 +208,7 @@ class TrainingLoop:
 
     def evaluate(self, dataset: tf.data.Dataset) -> dict[str, float]:
         """Returns the model's metrics on a dataset; stops if a signal was received."""
-        self.model.reset_metrics()
+        self._steps.reset_metrics()
         for batch in self._steps.distribute(dataset):
             self._steps.test(*batch)
             self.check_signals()
@@ -313,12 +312,9 @@ class TrainingState:
         self.model = model
         self.path = directory.path / _TRAINING_STATES
         self.progress: dict[str, Any] = {}
-        distribution.create_training_variables(model)
-        seeds = [
-            layer.seed_generator.state
-            for layer in model._flatten_layers()
-            if isinstance(layer, keras.layers.Dropout) and layer.rate
-        ]
+        create_training_variables(model)
+        known = {id(v) for v in (*model.weights, *model.metrics_variables)}
+        seeds = [v for v in model.variables if id(v) not in known]
         # In order, not by name, so that both backends can resume from a state.
         self._variables = [*model.weights, *seeds, *model.optimizer.variables]
 

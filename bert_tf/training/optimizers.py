@@ -8,9 +8,8 @@
   occurrence. Keras squares the rows before summing them (adam.py, `update_step`), so
   the update of a token that occurs n times is about sqrt(n) times too large. Here
   gradients are made dense first.
-- Keras clips the gradients of each replica before the all-reduce (base_optimizer.py,
-  `_backend_apply_gradients`). Here the all-reduce comes first, so N replicas take the
-  same step as one device with the whole batch.
+- Keras clips the gradients of each replica before the all-reduce. Here the all-reduce
+  comes first, so N replicas take the same step as one device with the whole batch.
 - Keras' LossScaleOptimizer also looks at each replica separately, and it does not
   count the steps that it skips, so steps and batches drift apart. Here they count.
 
@@ -26,11 +25,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
+from typing import Any
 
 import keras
 from keras import ops
 
+from bert_tf import keras_private
 from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
@@ -51,8 +51,22 @@ def _is_tensorflow() -> bool:
     return keras.backend.backend() == "tensorflow"
 
 
+@dataclasses.dataclass
+class _Step:
+    """Values of a step that all variables share.
+
+    With the decay rates and the learning rate of a step with non-finite gradients, no
+    variable changes.
+    """
+
+    rate: Any
+    betas: list
+    corrections: list  # Divisors of the moments.
+    updates: dict = dataclasses.field(default_factory=dict)  # Of `Muon`.
+
+
 @keras.saving.register_keras_serializable(package="bert_tf")
-class AdamW(keras.optimizers.AdamW):
+class AdamW(keras_private.OptimizerHooks):
     """Adam with decoupled weight decay, as used for BERT (paper, appendix A.2).
 
     LayerNorm parameters and biases have no weight decay. Gradients are clipped by
@@ -124,29 +138,8 @@ class AdamW(keras.optimizers.AdamW):
         loss = super().scale_loss(loss)  # By `loss_scale_factor`.
         return loss * self.loss_scale if self.dynamic_loss_scale else loss
 
-    def _use_weight_decay(self, variable):
-        # Biases and LayerNorm parameters are vectors. All other weights are matrices.
-        return len(variable.shape) > 1 and super()._use_weight_decay(variable)
-
-    def _filter_empty_gradients(self, grads, variables):
-        with warnings.catch_warnings():  # About the pooler, which some heads lack.
-            warnings.simplefilter("ignore")
-            return super()._filter_empty_gradients(grads, variables)
-
-    def _backend_apply_gradients(self, grads, trainable_variables):
-        if _is_tensorflow():
-            # Sums the rows of IndexedSlices that belong to the same token.
-            grads = [tf.convert_to_tensor(gradient) for gradient in grads]
-            context = tf.distribute.get_replica_context()
-            if context.num_replicas_in_sync > 1:  # TensorFlow never frees its graph.
-                grads = context.all_reduce(tf.distribute.ReduceOp.SUM, grads)
-        super()._backend_apply_gradients(grads, trainable_variables)
-
-    def _all_reduce_sum_gradients(self, grads_and_vars):
-        return grads_and_vars  # _backend_apply_gradients did it before clipping.
-
-    def _clip_gradients(self, grads):
-        norm, factor = _global_norm(grads), 1.0
+    def prepare_step(self, gradients, variables, learning_rate):
+        norm, factor = _global_norm(gradients), 1.0
         if self.dynamic_loss_scale:
             factor /= ops.convert_to_tensor(self.loss_scale)
             norm *= factor
@@ -154,11 +147,24 @@ class AdamW(keras.optimizers.AdamW):
         self.gradient_norm.assign(norm)
         if self.global_clipnorm:
             factor *= ops.minimum(1.0, self.global_clipnorm / norm)
-        finite = ops.isfinite(norm)
+        finite, betas = ops.isfinite(norm), (self.beta_1, self.beta_2)
+        corrections = [ops.ones(())] * 2
+        if self.bias_correction:
+            step = ops.cast(self.iterations + 1, "float32")
+            # 1 - beta**step through expm1: float32 keeps only four digits of 1 - 0.999.
+            corrections = [-ops.expm1(step * math.log(beta)) for beta in betas]
+        rate = ops.where(finite, ops.cast(learning_rate, "float32"), 0.0)
+        betas = [ops.where(finite, beta, 1.0) for beta in betas]
         if _is_tensorflow():  # One pass over memory instead of two.
             factor = ops.where(finite, factor, 0.0)
-            return [tf.math.multiply_no_nan(gradient, factor) for gradient in grads]
-        return [ops.where(finite, gradient * factor, 0.0) for gradient in grads]
+            gradients = [tf.math.multiply_no_nan(x, factor) for x in gradients]
+        else:
+            gradients = [ops.where(finite, x * factor, 0.0) for x in gradients]
+        return gradients, _Step(rate, betas, corrections)
+
+    def has_weight_decay(self, variable):
+        # Biases and LayerNorm parameters are vectors. All other weights are matrices.
+        return len(variable.shape) > 1 and super().has_weight_decay(variable)
 
     def _adapt_loss_scale(self, finite):
         good_steps = ops.where(finite, self.good_steps + 1, 0.0)
@@ -167,30 +173,12 @@ class AdamW(keras.optimizers.AdamW):
         self.loss_scale.assign(self.loss_scale * change)
         self.good_steps.assign(ops.where(enough, 0.0, good_steps))
 
-    def _apply_weight_decay(self, variables):
-        pass  # In `update_step`, where non-finite steps are skipped.
-
-    def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        finite = ops.isfinite(self.gradient_norm)
-        # Computed here for all variables, which saves hundreds of small ops.
-        betas = self.beta_1, self.beta_2
-        # With these decay rates and this rate, a non-finite step changes nothing.
-        self._betas = [ops.where(finite, beta, 1.0) for beta in betas]
-        self._corrections = ops.ones(()), ops.ones(())  # Divisors of the moments.
-        if self.bias_correction:
-            step = ops.cast(self.iterations + 1, "float32")
-            # 1 - beta**step through expm1: float32 keeps only four digits of 1 - 0.999.
-            self._corrections = [-ops.expm1(step * math.log(beta)) for beta in betas]
-        rate = ops.where(finite, ops.cast(learning_rate, "float32"), 0.0)
-        super()._backend_update_step(grads, trainable_variables, rate)
-        self._betas = self._corrections = None
-
     def update_step(self, gradient, variable, learning_rate):
         """Applies weight decay and Adam's update to one variable."""
-        if self._use_weight_decay(variable):
+        if self.has_weight_decay(variable):
             decay = learning_rate * self.weight_decay
             self.assign_sub(variable, variable * decay)
-        correction_1, correction_2 = self._corrections
+        correction_1, correction_2 = self.step.corrections
         rate = learning_rate * ops.sqrt(correction_2) / correction_1
         if not _is_tensorflow():
             momentum, velocity = self._update_moments(gradient, variable)
@@ -199,25 +187,23 @@ class AdamW(keras.optimizers.AdamW):
             return
         # The fused kernel takes one pass over memory; elementwise ops would take ten.
         # Zero beta powers disable the kernel's own bias correction.
-        index = self._get_variable_index(variable)
+        momentum, velocity = self.moments(variable)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
-            m=self._momentums[index].value.handle,
-            v=self._velocities[index].value.handle,
+            m=momentum.value.handle,
+            v=velocity.value.handle,
             beta1_power=0.0,
             beta2_power=0.0,
             lr=rate,
-            beta1=self._betas[0],
-            beta2=self._betas[1],
+            beta1=self.step.betas[0],
+            beta2=self.step.betas[1],
             epsilon=self.epsilon,
             grad=gradient,
         )
 
     def _update_moments(self, gradient, variable):
         """Updates and returns the moments of one variable."""
-        index = self._get_variable_index(variable)
-        momentum, velocity = self._momentums[index], self._velocities[index]
-        beta_1, beta_2 = self._betas
+        (momentum, velocity), (beta_1, beta_2) = self.moments(variable), self.step.betas
         self.assign(momentum, momentum * beta_1 + gradient * (1 - beta_1))
         self.assign(velocity, velocity * beta_2 + ops.square(gradient) * (1 - beta_2))
         return momentum, velocity
@@ -240,11 +226,11 @@ class Lamb(AdamW):
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
 
     def update_step(self, gradient, variable, learning_rate):
-        rate, (correction_1, correction_2) = learning_rate, self._corrections
+        rate, (correction_1, correction_2) = learning_rate, self.step.corrections
         momentum, velocity = self._update_moments(gradient, variable)
         deviation = ops.sqrt(velocity / correction_2)
         step = (momentum / correction_1) / (deviation + self.epsilon)
-        if self._use_weight_decay(variable):
+        if self.has_weight_decay(variable):
             step = step + self.weight_decay * variable
             norm = _global_norm([step])
             ratio = ops.divide_no_nan(_global_norm([variable]), norm)
@@ -294,26 +280,25 @@ class Muon(AdamW):
             return None
         return super().add_variable_from_reference(reference_variable, name, **kwargs)
 
-    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+    def prepare_step(self, gradients, variables, learning_rate):
+        gradients, step = super().prepare_step(gradients, variables, learning_rate)
         # Batched over matrices, so not in `update_step`, which sees one variable.
-        self._updates = {}  # New momentum and direction, by index.
         groups: dict[tuple[int, int], list[tuple]] = {}
         # The gradients of a non-finite step are 0; its momentum must not change.
         decay = ops.where(ops.isfinite(self.gradient_norm), self.momentum, 1.0)
-        for variable, gradient in zip(trainable_variables, grads):
+        for variable, gradient in zip(variables, gradients):
             if self._is_orthogonalized(variable):
-                index = self._get_variable_index(variable)
-                momentum = decay * self._momentums[index] + gradient
+                old, _ = self.moments(variable)
+                new = decay * old + gradient
                 group = groups.setdefault(tuple(variable.shape), [])
-                group.append((index, momentum, self.momentum * momentum + gradient))
+                group.append((old.path, new, self.momentum * new + gradient))
         for shape, group in groups.items():
-            indices, momentums, matrices = zip(*group)
+            names, momentums, matrices = zip(*group)
             directions = self._orthogonalize(ops.stack(matrices))
             directions = directions * (_ADAM_RMS * max(shape) ** 0.5)
             directions = ops.unstack(directions, len(group))
-            self._updates |= zip(indices, zip(momentums, directions))
-        super()._backend_update_step(grads, trainable_variables, learning_rate)
-        self._updates = {}
+            step.updates |= zip(names, zip(momentums, directions))
+        return gradients, step
 
     def _orthogonalize(self, matrices):
         """Replaces the singular values of [k, m, n] matrices by about 1."""
@@ -328,15 +313,14 @@ class Muon(AdamW):
         return ops.cast(x, matrices.dtype)
 
     def update_step(self, gradient, variable, learning_rate):
-        index = self._get_variable_index(variable)
-        if index not in self._updates:
+        momentum, velocity = self.moments(variable)
+        if velocity is not None:
             super().update_step(gradient, variable, learning_rate)
             return
-        momentum, direction = self._updates[index]
-        self.assign(self._momentums[index], momentum)
-        decay = self.weight_decay * self._use_weight_decay(variable)
-        update = direction + decay * variable
-        self.assign_sub(variable, learning_rate * update)
+        value, direction = self.step.updates[momentum.path]
+        self.assign(momentum, value)
+        decay = self.weight_decay * self.has_weight_decay(variable)
+        self.assign_sub(variable, learning_rate * (direction + decay * variable))
 
 
 def _global_norm(tensors):

@@ -21,7 +21,8 @@ from bert_tf import checkpoints, data, storage
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
 from bert_tf.modeling import BertConfig, BertPretrainer
 from bert_tf.training import report
-from bert_tf.training import strategy as distribution
+from bert_tf.training.devices import create_devices
+from bert_tf.training.distribution import Devices, check_batch_size
 from bert_tf.training.initialization import initialize_from_corpus
 from bert_tf.training.loop import TrainingLoop, TrainingState
 from bert_tf.training.optimizers import AdamW, Lamb, Muon
@@ -47,7 +48,7 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
     """
     # === Check everything before writing anything ===
     # With several workers, this must precede all other TensorFlow calls.
-    devices = distribution.strategy(options.strategy)
+    devices = create_devices(options.strategy, options.precision)
     chief, replicas = devices.is_chief, devices.replicas
     phases = options.phases()
     _check_phases(options, phases, devices)
@@ -72,7 +73,7 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
     )
 
     lock = storage.exclusive(directory.path) if chief else contextlib.nullcontext()
-    with lock, distribution.device_errors(has_peers=devices.has_peers):
+    with lock, devices.errors():
         # === Build the model ===
         keras.utils.set_random_seed(options.seed)
         with devices.scope():
@@ -145,7 +146,7 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
 
 
 def _check_phases(
-    options: PretrainConfig, phases: Sequence[Phase], devices: distribution.Devices
+    options: PretrainConfig, phases: Sequence[Phase], devices: Devices
 ) -> None:
     """Checks batch sizes and records.
 
@@ -161,7 +162,7 @@ def _check_phases(
             "different initial weights. Pass --initialization=normal."
         )
     for phase in phases:
-        distribution.check_batch_size(phase.batch_size, replicas)
+        check_batch_size(phase.batch_size, replicas)
         rows, size = phase.batch_size // replicas, options.micro_batch_size
         if size and rows % size:
             raise ValueError(
@@ -317,24 +318,26 @@ def _train_phase(options: PretrainConfig, loop: TrainingLoop, phase: Phase) -> N
     """Trains to the end of a phase; each evaluation adds a row to `history.csv`."""
     replicas = loop.devices.replicas
     batches = functools.partial(masked_batches, options, replicas, phase)
+    # Opened once: its rows are masked and counted first.
+    held_out = functools.cache(functools.partial(batches, split="validation"))
     history, optimizer = loop.progress["history"], loop.model.optimizer
     optimizer.learning_rate = phase.schedule
-    for epoch in loop.epochs(
+    for interval in loop.intervals(
         batches,
-        lambda: loop.evaluate(batches(split="validation")),
+        lambda: loop.evaluate(held_out()),
         first_step=phase.first_step,
         steps=phase.steps,
-        steps_per_epoch=options.validate_every,
+        interval_steps=options.validate_every,
     ):
-        norms = epoch["gradient_norms"]
-        tokens = epoch["steps"] * phase.tokens_per_step
-        row = epoch["logs"] | {
+        norms = interval["gradient_norms"]
+        tokens = interval["steps"] * phase.tokens_per_step
+        row = interval["logs"] | {
             "step": loop.step,
             "tokens": round(tokens + (history[-1]["tokens"] if history else 0)),
             "learning_rate": float(keras.ops.convert_to_numpy(optimizer.learning_rate)),
             "gradient_norm": float(np.mean(norms)) if norms else math.nan,
             "gradient_norm_max": max(norms, default=math.nan),
-            "tokens_per_second": round(tokens / epoch["seconds"]),
+            "tokens_per_second": round(tokens / interval["seconds"]),
         }
         history.append({name: float(row[name]) for name in sorted(row)})
         loop.save(weights=True)

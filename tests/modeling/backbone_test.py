@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf import keras_private
 from bert_tf.heads import SequenceClassifier
 from bert_tf.modeling import BertBackbone, BertPretrainer, sum_losses
 from bert_tf.training import AdamW, WarmupDecay
@@ -93,7 +94,9 @@ def test_keras_does_not_quantize_the_encoder(one_layer):
     model = BertPretrainer(BertBackbone(one_layer))
     with pytest.warns(UserWarning, match="does not have a `quantize`"):
         model.quantize("int8")
-    assert {layer.quantization_mode for layer in model._flatten_layers()} == {None}
+    assert {
+        layer.quantization_mode for layer in keras_private.nested_layers(model)
+    } == {None}
 
 
 def test_masked_lm_head_is_saved_with_its_pretrainer_only(one_layer, tmp_path):

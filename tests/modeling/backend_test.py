@@ -1,16 +1,12 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-import gc
-import weakref
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.framework import ops as registry
 
-from bert_tf.modeling import backend, bert, fused
+from bert_tf.modeling import attention, backend
 from tests.toy.gradients import in_graph
 
 # --- Fusion ----------------------------------------------------------------------
@@ -59,12 +55,13 @@ def test_attention_kernel_equals_plain_attention(monkeypatch, packed):
     if packed:
         row = np.array([[1, 1, 1, 2, 2, 2, 0, 0], [1] * 8])
         mask = row[:, :, None] == row[:, None]
-    bias = bert.attention_bias(mask)
+    bias = attention.attention_bias(mask)
 
     def run(rate=0.0, dtype="bfloat16"):
         x = [keras.ops.cast(tensor, dtype) for tensor in inputs]
         y, gradient = jax.vjp(
-            lambda *x: fused.attend_in_training(*x, bias, rate, jax.random.key(0)), *x
+            lambda *x: attention.attend_in_training(*x, bias, rate, jax.random.key(0)),
+            *x,
         )
         values = y, *gradient(keras.ops.cast(dy, dtype))
         return [np.asarray(value, "float32") for value in values]
@@ -72,9 +69,8 @@ def test_attention_kernel_equals_plain_attention(monkeypatch, packed):
     expected = run()
     monkeypatch.setattr(backend, "_has_cudnn", lambda: True)
     monkeypatch.setattr(
-        fused, "attention_kernel", lambda x: backend.attention_kernel(x) and kernel
+        attention, "attention_kernel", lambda x: backend.attention_kernel(x) and kernel
     )
-    monkeypatch.setattr(bert, "attention_kernel", fused.attention_kernel)
     for value, other in zip(run(), expected, strict=True):
         np.testing.assert_allclose(value, other, atol=0.03, rtol=0.03)
     assert len(calls) == 1
@@ -120,32 +116,3 @@ def test_dropout_layer_equals_that_of_keras():
     np.testing.assert_array_equal(ours(x, training=True), theirs(x, training=True))
     copy = backend.Dropout.from_config(ours.get_config())
     assert (copy.rate, copy.seed, copy.name) == (0.3, 7, ours.name)
-
-
-# --- Custom gradients ------------------------------------------------------------
-
-
-@backend.custom_gradient
-def tripled_gradient(x):
-    return tf.square(x), lambda dy: 6 * x * dy
-
-
-def test_graph_of_a_custom_gradient_is_freed():
-    """Each `fit` of a search over settings traces a graph."""
-    in_registry = registry.gradient_registry.list()
-    before = set(in_registry)
-    step = in_graph(tripled_gradient)
-    x = tf.constant([2.0])
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = step(x)
-    # The gradient of a graph comes from the registry, if the graph is alive.
-    gc.collect()
-    assert tape.gradient(y, x).numpy() == 12
-    graph = weakref.ref(step.get_concrete_function(x).graph)
-    assert graph()
-    assert {*in_registry} - before
-    del step, tape, y
-    gc.collect()
-    assert graph() is None
-    assert not [name for name in {*in_registry} - before if "Custom" in name]

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from bert_tf.modeling import Dropout
-from bert_tf.training import AdamW, TrainingLoop, TrainingState
-from bert_tf.training.strategy import strategy
+from bert_tf.training import AdamW, TrainingLoop, TrainingState, create_devices
 
 
 @pytest.fixture
@@ -112,7 +111,7 @@ def test_failed_write_keeps_previous_state(directory):
 @pytest.fixture
 def loop(directory):
     """A loop at step 20 of a training that saved no state yet."""
-    loop = TrainingLoop(strategy("default"), training(directory)[1], 1000)
+    loop = TrainingLoop(create_devices("default"), training(directory)[1], 1000)
     loop.step = 20
     return loop
 

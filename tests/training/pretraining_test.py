@@ -19,13 +19,14 @@ from bert_tf.checkpoints import open_checkpoint
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import AddedToken, TokenizerRules, Vocabulary
 from bert_tf.training import (
+    Devices,
     PretrainConfig,
     TrainingLoop,
     create_optimizer,
     pretrain,
     pretraining,
     read_history,
-    steps,
+    tensorflow_devices,
 )
 from bert_tf.training.pretraining import masked_batches
 from tests.toy.models import model_directory
@@ -229,14 +230,14 @@ def test_metrics_are_read_once_in_several_steps(
     trained, two_phases, tmp_path, monkeypatch
 ):
     """As on accelerators."""
-    monkeypatch.setattr("bert_tf.training.loop.steps_per_call", lambda: 20)
-    counts, run = [], steps.TensorFlowSteps.run
+    monkeypatch.setattr(Devices, "steps_per_call", 20)
+    counts, run = [], tensorflow_devices.TensorFlowSteps.run
 
     def counted(self, iterator, count):
         counts.append(count)
         return run(self, iterator, count)
 
-    monkeypatch.setattr(steps.TensorFlowSteps, "run", counted)
+    monkeypatch.setattr(tensorflow_devices.TensorFlowSteps, "run", counted)
     pretrain(dataclasses.replace(two_phases, output=str(tmp_path / "model")))
     assert counts == [20, 5, 20, 5, 10]
     for one, other in zip(

@@ -12,8 +12,13 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import open_checkpoint
 from bert_tf.modeling import Dropout
-from bert_tf.training import PretrainConfig, pretrain
-from bert_tf.training import strategy as distribution
+from bert_tf.training import (
+    PretrainConfig,
+    create_devices,
+    devices,
+    distribution,
+    pretrain,
+)
 from tests.toy import workers
 from tests.toy.records import write_records
 
@@ -27,7 +32,7 @@ def test_a_lost_worker_is_an_error_that_keeps_no_objects_alive():
         raise tf.errors.UnavailableError(None, None, "Socket closed")
 
     lost = pytest.raises(ValueError, match="Lost the connection to another worker")
-    with lost as raised, distribution.device_errors():
+    with lost as raised, create_devices("default").errors():
         try:
             train()
         finally:
@@ -45,7 +50,7 @@ def test_a_lost_worker_is_an_error_that_keeps_no_objects_alive():
 def test_exhausted_memory_names_the_flags(error):
     with (
         pytest.raises(ValueError, match=r"--micro_batch_size .* reports: .*(OOM|Ran)"),
-        distribution.device_errors(),
+        create_devices("default").errors(),
     ):
         raise error
 
@@ -57,7 +62,7 @@ def test_mirrored_without_gpus_raises(monkeypatch):
         lambda kind: ["CPU:0"] if kind == "CPU" else [],
     )
     with pytest.raises(ValueError, match="--strategy=mirrored needs GPUs"):
-        distribution.strategy("mirrored")
+        create_devices("mirrored")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +70,8 @@ def test_mirrored_without_gpus_raises(monkeypatch):
     [
         (None, None, "needs the environment variable TF_CONFIG"),
         ({"worker": ["a:1"]}, {"type": "worker", "index": 1}, "the same cluster"),
-        ({"worker": ["a:1"]}, {"type": "chief", "index": 0}, "IndexError"),
+        ({"worker": ["a:1"]}, {"type": "worker", "index": -1}, "of the index -1"),
+        ({"worker": ["a:1"]}, {"type": "chief", "index": 0}, "no chief of the index 0"),
         ({"worker": ["a"]}, {"type": "worker", "index": 0}, "with ports"),
         ({"worker": ["a:1"]}, {"type": "worker"}, "KeyError..index"),
         (
@@ -80,7 +86,7 @@ def test_wrong_tf_config_is_named(monkeypatch, cluster, task, message):
     config = json.dumps({"cluster": cluster, "task": task} if cluster else {})
     monkeypatch.setenv("TF_CONFIG", config)
     with pytest.raises(ValueError, match=message):
-        distribution.strategy("multi_worker")
+        create_devices("multi_worker")
 
 
 @pytest.mark.parametrize(
@@ -90,11 +96,25 @@ def test_chief_is_the_first_process(monkeypatch, kind, index, number):
     cluster = {"worker": ["a:1", "b:1"], "chief": ["c:1"]}
     config = {"cluster": cluster, "task": {"type": kind, "index": index}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
-    assert distribution._read_tf_config() == (["c:1", "a:1", "b:1"], number)
+    assert distribution.read_tf_config() == (["c:1", "a:1", "b:1"], number)
+
+
+@pytest.mark.parametrize(("flag", "found"), [("avx2", False), ("avx512_bf16", True)])
+def test_processor_without_bfloat16_prints_a_line(
+    tmp_path, monkeypatch, capsys, flag, found
+):
+    file = tmp_path / "cpuinfo"
+    file.write_text(f"flags\t\t: fpu sse4_2 {flag} sha_ni\n")
+    assert distribution.has_bfloat16_instructions(str(file)) == found
+    monkeypatch.setattr(devices, "has_bfloat16_instructions", lambda: found)
+    create_devices("default", "float32")
+    create_devices("default", "mixed_bfloat16")
+    line = "no instructions for bfloat16, so the training will be slower"
+    assert capsys.readouterr().out.count(line) == (not found)
 
 
 def test_replicas_draw_different_dropout_masks():
-    strategy = distribution.strategy("mirrored").strategy
+    strategy = create_devices("mirrored").strategy
     with strategy.scope():
         inputs = keras.Input((64,))
         model = keras.Model(inputs, Dropout(0.5)(inputs))

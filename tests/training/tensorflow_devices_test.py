@@ -7,8 +7,12 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling import BertBackbone, BertPretrainer
-from bert_tf.training import AdamW, tensorflow_step
-from bert_tf.training import strategy as distribution
+from bert_tf.training import (
+    AdamW,
+    create_devices,
+    create_training_variables,
+    tensorflow_step,
+)
 from tests.toy.records import make_batch
 
 
@@ -30,11 +34,11 @@ def batches(vocabulary):
 def train(batches, config, strategy="default", wrap=tf.function, **arguments):
     """Returns the weights after three steps, the metrics, and the last norm."""
     keras.utils.set_random_seed(5)
-    strategy = distribution.strategy(strategy).strategy
+    strategy = create_devices(strategy).strategy
     with strategy.scope():
         model = BertPretrainer(BertBackbone(config))
         model.compile(AdamW(1e-2))
-        distribution.create_training_variables(model)
+        create_training_variables(model)
     step = tensorflow_step(model, **arguments)
     run = wrap(lambda *batch: strategy.run(step, args=(batch,)))
     dataset = tf.data.Dataset.from_tensor_slices(batches)

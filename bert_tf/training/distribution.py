@@ -1,0 +1,198 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Data-parallel training, whatever backend runs it.
+
+`Devices` is the interface that `tensorflow_devices` and `jax_devices` implement.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import pathlib
+import re
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import keras_private
+
+
+class Steps(Protocol):
+    """Runs the steps of a compiled model; see `Devices.steps`."""
+
+    def distribute(self, dataset: tf.data.Dataset) -> Iterator:
+        """Returns the global batches, each divided among the replicas."""
+
+    def run(self, iterator: Iterator, count: int) -> np.ndarray:
+        """Trains on `count` batches, and returns the gradient norms, [count]."""
+
+    def test(self, *batch: Any) -> None:
+        """Updates the metrics with a batch `(x, y, weights)`."""
+
+    def reset_metrics(self) -> None:
+        """Resets the metrics."""
+
+    def metrics(self) -> dict[str, Any]:
+        """Returns the metrics since they were reset."""
+
+
+class Devices:
+    """The replicas of a data-parallel training, one on each device.
+
+    Every process reads the same global batches and computes its part.
+
+    Attributes:
+        replicas: Devices of all processes.
+        is_chief: Whether this process writes the files.
+        has_peers: Whether several processes train together.
+        jit_compile: Whether XLA compiles steps whose batches differ in length. It
+            compiles anew for each length; without it, JAX would run ops one by one.
+        scope: Returns a context in which models and optimizers are built.
+    """
+
+    replicas = 1
+    is_chief = True
+    has_peers = False
+    jit_compile = False
+    scope: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext
+
+    def steps(self, model: keras.Model, micro_batch_size: int = 0) -> Steps:
+        """Returns the steps of a model that was built in `scope` and compiled.
+
+        Args:
+            model: Its losses are sums, and the weights of a batch sum to one over all
+                replicas.
+            micro_batch_size: Rows that a replica computes at once; divides the rows of
+                its batch. A step sums the gradients of the micro-batches. Only memory
+                and dropout masks change. 0: the whole batch.
+        """
+        raise NotImplementedError
+
+    def any(self, value: bool) -> bool:
+        """Returns whether the value is true in any process. All must call this."""
+        raise NotImplementedError
+
+    def is_lost_worker(self, error: Exception) -> bool:
+        """Whether an error means that another process is gone."""
+        raise NotImplementedError
+
+    @functools.cached_property
+    def is_cpu(self) -> bool:
+        names = keras.distribution.list_devices()
+        return all(name.startswith("cpu") for name in names)
+
+    @property
+    def steps_per_call(self) -> int:
+        """Steps between two reads of metrics, for which accelerators would wait."""
+        return 1 if self.is_cpu else 20
+
+    @contextlib.contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turns lost workers and exhausted memory into ValueError."""
+        try:
+            yield
+        except Exception as error:
+            is_lost, reason = self.is_lost_worker(error), str(error).strip()
+            # JAX has the status in the message only.
+            is_full = isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in reason
+            if is_full or isinstance(error, tf.errors.ResourceExhaustedError):
+                message = (
+                    "Out of memory. Pass a smaller --batch_size; or, to keep the "
+                    "update of bert_tf.pretrain, --micro_batch_size or --recompute."
+                )
+            elif is_lost:
+                message = (
+                    "Lost the connection to another worker. Rerun the same command on "
+                    "all hosts to resume from the last checkpoint."
+                )
+            else:
+                raise
+            _clear_frames(error)
+            message = f"{message} The device reports: {reason[:500]}"
+            raise ValueError(message) from error
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    """Deletes the local variables of the functions that raised an error.
+
+    Among them are thread pools that TensorFlow does not close. If they lived until the
+    process exits, Python might print another traceback then.
+    """
+    while error:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
+
+
+# --- Checks ----------------------------------------------------------------------
+
+TF_CONFIG = (
+    "the environment variable TF_CONFIG, with the same cluster and another task on "
+    'each host: {"cluster": {"worker": ["host0:12345", "host1:12345"]}, '
+    '"task": {"type": "worker", "index": 0}}. A task of the type chief is the one that '
+    "writes, else the first worker."
+)
+
+
+def read_tf_config() -> tuple[list[str], int]:
+    """Returns the addresses in TF_CONFIG, chief first, and the index of this process.
+
+    Without a cluster, the list is empty.
+
+    Raises:
+        ValueError: TF_CONFIG is malformed, or its task is not in its cluster.
+    """
+    text = os.environ.get("TF_CONFIG", "")
+    try:
+        config = json.loads(text or "{}")
+        if "cluster" not in config:
+            return [], 0
+        chief, workers = (config["cluster"].get(k, []) for k in ("chief", "worker"))
+        kind, index = config["task"]["type"], int(config["task"]["index"])
+        addresses = [*chief, *workers]
+        others = {*config["cluster"]} - {"chief", "worker"}
+        if others or len(chief) > 1 or not all(":" in x for x in addresses):
+            raise ValueError("a cluster has workers and at most one chief, with ports")
+        if index not in range(len({"chief": chief, "worker": workers}[kind])):
+            raise ValueError(f"the cluster has no {kind} of the index {index}")
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise ValueError(
+            f"--strategy=multi_worker needs {TF_CONFIG} Received: TF_CONFIG={text} "
+            f"({error!r})"
+        ) from error
+    print("Waiting for all workers of TF_CONFIG, up to an hour.", flush=True)
+    return addresses, index + (len(chief) if kind == "worker" else 0)
+
+
+def check_batch_size(batch_size: int, replicas: int) -> None:
+    """Checks that `replicas` divides the global batch size.
+
+    Raises:
+        ValueError: It does not; the message suggests a batch size.
+    """
+    if batch_size % replicas:
+        up = -(-batch_size // replicas) * replicas
+        raise ValueError(
+            "--batch_size is the global batch and must be a multiple of the number of "
+            f"replicas. Received: batch_size={batch_size}, replicas={replicas}; "
+            f"use --batch_size={up}."
+        )
+
+
+def has_bfloat16_instructions(file: str = "/proc/cpuinfo") -> bool:
+    """Whether the processor multiplies bfloat16, or the system does not tell."""
+    flags = pathlib.Path(file)
+    text = flags.read_text(encoding="utf-8") if flags.exists() else "bf16"
+    return bool(re.search(r"avx512_bf16|amx_bf16|\bbf16\b", text))
+
+
+def create_training_variables(model: keras.Model) -> None:
+    """Creates the variables of optimizer, losses and metrics, in the scope."""
+    model.optimizer.build(model.trainable_variables)
+    keras_private.build_metrics(model)
