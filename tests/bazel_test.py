@@ -25,16 +25,16 @@ def requirements(name: str, pattern: str = r"^([\w.-]+)[=<>]") -> set[str]:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_packages_list_their_imports(folder):
-    own, deps = f"//bert_tf/{folder.name}", {"//bert_tf:foundation"}
-    for module, file in CHECKOUT.modules.items():
-        if file.parent == folder:
-            for entry in CHECKOUT.imports(module):
-                if entry.source in CHECKOUT.modules:
-                    node = structure.node(entry.module)
-                    is_package = (ROOT / "bert_tf" / node / "BUILD").exists()
-                    deps |= {f"//bert_tf/{node}"} if is_package else set()
+    modules = [m for m, file in CHECKOUT.modules.items() if file.parent == folder]
+    nodes = {
+        structure.package_of(CHECKOUT.module_of(entry.name))
+        for module in modules
+        for entry in CHECKOUT.imports(module)
+    }
+    others = {other.name for other in FOLDERS if other != folder}
+    deps = {f"//bert_tf/{name}" for name in nodes & others} | {"//bert_tf:foundation"}
     listed = re.findall(r'"(//\S+?)"', (folder / "BUILD").read_text(encoding="utf-8"))
-    assert set(listed) - {"//bazel:defs.bzl"} == deps - {own}
+    assert set(listed) - {"//bazel:defs.bzl"} == deps
 
 
 @pytest.mark.skipif(not FOLDERS, reason="Bazel's runfiles have no BUILD files.")

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Imports between packages; the contents of the wheel."""
 
+import graphlib
 import importlib
 import pathlib
 import re
@@ -16,7 +17,7 @@ from benchmarks import structure
 
 ROOT = pathlib.Path(__file__).parents[1]
 CHECKOUT = structure.Checkout(ROOT, ("bert_tf", "tasks", "benchmarks", "tests"))
-PACKAGES = sorted(name for name in CHECKOUT.index if name != "bert_tf")
+PACKAGES = sorted(CHECKOUT.index.keys() - {"bert_tf"})
 
 # From the bottom up: a module imports from its own package and from the lines above
 # its own only.
@@ -37,94 +38,76 @@ LEVEL = {
 }
 
 
-def imports(*folders: str) -> list[tuple[str, str, structure.Import]]:
-    """Returns (module, "file:line", import) for all modules in `folders`."""
-    return [
-        (module, f"{file.relative_to(ROOT)}:{entry.line}", entry)
-        for module, file in CHECKOUT.modules.items()
-        if module.partition(".")[0] in folders
-        for entry in CHECKOUT.imports(module)
-    ]
-
-
 def package(module: str) -> str:
-    """Returns the package of `bert_tf` that a module is in, or an empty string."""
+    """Returns the package of `bert_tf` that a module or name is in, or ""."""
     return next((p for p in PACKAGES if f"{module}.".startswith(f"{p}.")), "")
 
 
-def fail_if(violations: list[str]) -> None:
-    if violations:
-        pytest.fail("\n".join(sorted(set(violations))), pytrace=False)
+# --- Rules -----------------------------------------------------------------------
+# Each returns whether `module` must not import `name`, which `source` defines.
+
+
+def goes_up(module: str, name: str, source: str) -> bool:
+    if not module.startswith(("bert_tf.", "tasks.")) or source in ("", "bert_tf"):
+        return False
+    if source.startswith(("tests", "benchmarks")):
+        return True
+    importer, imported = map(structure.package_of, (module, source))
+    return importer != imported and LEVEL[imported] >= LEVEL[importer]
+
+
+def is_of_another_task_or_test(module: str, name: str, source: str) -> bool:
+    """Tests share tools in tests/toy only."""
+    is_task = module.startswith("tasks.") and source.startswith("tasks.")
+    return source != module and (is_task or source.endswith("_test"))
+
+
+def bypasses_the_interface(module: str, name: str, source: str) -> bool:
+    """A unit test in tests/data may import any module of bert_tf/data."""
+    used = package(name)
+    own = package(module) or package(module.replace("tests.", "bert_tf.", 1))
+    if used in ("", own) or used == name or module == "bert_tf":
+        return False
+    return name.removeprefix(f"{used}.").split(".")[0] not in CHECKOUT.index[used]
+
+
+def is_no_keras(module: str, name: str, source: str) -> bool:
+    """TensorFlow and JAX in `backend` only: all else runs on every backend."""
+    allowed = {"bert_tf", "keras", *sys.stdlib_module_names}
+    if module == "bert_tf.modeling.backend":
+        allowed |= {"jax", "tensorflow"}
+    is_allowed = name.partition(".")[0] in allowed
+    return package(module) == "bert_tf.modeling" and not is_allowed
+
+
+RULES = (goes_up, is_of_another_task_or_test, bypasses_the_interface, is_no_keras)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_imports(rule):
+    wrong = {
+        f"{file.relative_to(ROOT)}:{entry.line} imports {entry.name}"
+        for module, file in CHECKOUT.modules.items()
+        for entry in CHECKOUT.imports(module)
+        if rule(module, entry.name, CHECKOUT.module_of(entry.name))
+    }
+    assert not wrong
 
 
 def test_every_module_is_in_a_layer():
-    nodes = {
-        structure.node(module)
-        for module in CHECKOUT.modules
-        if module.startswith(("bert_tf.", "tasks."))
-    }
-    assert nodes == LEVEL.keys()
-
-
-def test_imports_go_down():
-    wrong = []
-    for module, place, entry in imports("bert_tf", "tasks"):
-        importer, imported = structure.node(module), structure.node(entry.module)
-        if "bert_tf" in (module, imported) or entry.module not in CHECKOUT.modules:
-            continue
-        top = entry.module.partition(".")[0]
-        if top in ("tests", "benchmarks"):
-            wrong.append(f"{place} imports {entry.module}")
-        elif importer != imported and LEVEL[imported] >= LEVEL[importer]:
-            wrong.append(f"{place} ({importer}) imports {entry.module}")
-    fail_if(wrong)
+    modules = [m for m in CHECKOUT.modules if m.startswith(("bert_tf.", "tasks."))]
+    assert set(map(structure.package_of, modules)) == LEVEL.keys()
 
 
 def test_modules_do_not_import_each_other_in_cycles():
-    graph = {module: CHECKOUT.dependencies(module) for module in CHECKOUT.modules}
-    assert structure.cycles(graph) == []
-
-
-def test_tasks_do_not_import_each_other():
-    fail_if(
-        [
-            f"{place} imports {entry.module}"
-            for module, place, entry in imports("tasks")
-            if entry.module.startswith("tasks.") and entry.module != module
-        ]
-    )
-
-
-def test_tests_share_helpers_in_toy_only():
-    fail_if(
-        [
-            f"{place} imports {entry.source}"
-            for module, place, entry in imports("tests")
-            if entry.source.endswith("_test") and entry.source != module
-        ]
-    )
-
-
-def test_packages_are_used_through_their_interface():
-    """A unit test in tests/data may import any module of bert_tf/data."""
-    wrong = []
-    for module, place, entry in imports("bert_tf", "tasks", "benchmarks", "tests"):
-        used = package(entry.source)
-        own = package(module) or package(module.replace("tests.", "bert_tf.", 1))
-        if not used or used == own or module == "bert_tf":
-            continue
-        if entry.source != used:
-            wrong.append(f"{place} imports {entry.source}, a module inside {used}")
-        elif entry.name and entry.name not in CHECKOUT.index[used]:
-            wrong.append(f"{place}: {used} does not list {entry.name}")
-    fail_if(wrong)
+    graphlib.TopologicalSorter(CHECKOUT.graph()).prepare()  # Raises CycleError.
 
 
 @pytest.mark.parametrize("name", ["bert_tf", *PACKAGES])
 def test_listed_names_exist(name):
     module = importlib.import_module(name)
     assert dir(module) == sorted(CHECKOUT.index[name])
-    fail_if([f"{name}.{n}" for n in CHECKOUT.index[name] if not hasattr(module, n)])
+    assert not [n for n in CHECKOUT.index[name] if not hasattr(module, n)]
 
 
 @pytest.mark.skipif(
@@ -137,36 +120,13 @@ def test_listed_names_are_used_outside_of_the_package(name):
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     used = set(re.findall(r"\w+", "\n".join(re.findall(r"`+[^`]+`+", text))))
     used |= CHECKOUT.index["bert_tf"].keys()
-    for module, _, entry in imports("bert_tf", "tasks", "benchmarks", "tests"):
-        if entry.source == name and package(module) != name:
-            used.add(entry.name)
-    fail_if([f"{name}.{unused}" for unused in CHECKOUT.index[name].keys() - used])
-
-
-def test_modeling_imports_keras_only():
-    """TensorFlow and JAX in `backend` only: all else runs on every backend."""
-    wrong = []
-    for module, place, entry in imports("bert_tf"):
-        top = entry.source.partition(".")[0]
-        allowed = {"bert_tf", "keras", *sys.stdlib_module_names}
-        if module == "bert_tf.modeling.backend":
-            allowed |= {"jax", "tensorflow"}
-        if package(module) == "bert_tf.modeling" and top not in allowed:
-            wrong.append(f"{place} imports {entry.source}")
-    fail_if(wrong)
-
-
-def test_pretraining_needs_neither_text_nor_serving_packages():
-    """Both exclude tensorflow-tpu, with which pre-training runs on TPUs."""
-    fail_if(
-        [
-            f"{module} imports {entry.source}"
-            for module in CHECKOUT.closure(["bert_tf.pretrain"])
-            for entry in CHECKOUT.imports(module)
-            if entry.source.startswith(("tensorflow_text", "tensorflow_serving"))
-            and not entry.for_types
-        ]
-    )
+    for module in CHECKOUT.modules:
+        if package(module) != name:
+            names = (
+                entry.name.removeprefix(name) for entry in CHECKOUT.imports(module)
+            )
+            used |= {rest.split(".")[1] for rest in names if rest.startswith(".")}
+    assert not CHECKOUT.index[name].keys() - used
 
 
 def test_requirements_are_the_dependencies_and_extras():
