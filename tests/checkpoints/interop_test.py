@@ -16,12 +16,8 @@ import bert_tf
 from bert_tf import evaluate
 from bert_tf.checkpoints import open_checkpoint, write_checkpoint
 from bert_tf.lazy import lazy_import
-from tasks.classification import Classification
-from tasks.embedding import Embedding
-from tasks.tagging import Tagging
 from tests.toy import checkpoints as toy
-from tests.toy.models import model_directory, randomize_weights
-from tests.toy.tasks import make_task
+from tests.toy.tasks import write_model
 
 PEERS = ("torch", "transformers", "sentence_transformers")
 pytestmark = pytest.mark.skipif(
@@ -32,11 +28,13 @@ TEXTS = ["the cat sat on the mat", "a mats, Cats"]  # 6 tokens each, no padding.
 NAMES = ("input_ids", "token_type_ids", "attention_mask")
 PAIRS = [TEXTS, ["a b c", "the mats"]]
 
-TASKS = {
-    "classes": (Classification, {"text_a": "x", "text_b": "y", "label": "name"}),
-    "tags": (Tagging, {}),
-    "features": (Tagging, {"features": "last", "lstm_units": 3}),
-    "vectors": (Embedding, {"texts": "x,y", "label": "score", "pooling": "cls"}),
+# Tasks with a class in transformers.
+CLASSES = {
+    "classes": "SequenceClassification",
+    "scores": "SequenceClassification",
+    "tags": "TokenClassification",
+    "spans": "QuestionAnswering",
+    "choices": "MultipleChoice",
 }
 
 
@@ -63,6 +61,24 @@ def pretrained(theirs, tmp_path_factory):
     return folder
 
 
+def run_theirs(class_name, folder, *texts):
+    """Returns the inputs and the outputs of a model class."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer(*texts, padding=True, return_tensors="pt")
+    model = getattr(transformers, class_name).from_pretrained(folder).eval()
+    if class_name.endswith("MultipleChoice"):
+        inputs = {name: tensor[:, None] for name, tensor in inputs.items()}
+    with torch.no_grad():
+        return inputs, model(**inputs)
+
+
+def run_ours(folder, inputs):
+    """Returns the outputs for the same inputs here."""
+    inputs = [inputs[name].int().numpy() for name in NAMES]
+    outputs = bert_tf.load(folder).signatures["ids"](*inputs)
+    return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+
 def test_pretrained_model(pretrained):
     fill = transformers.pipeline("fill-mask", model=str(pretrained))
     answer = bert_tf.load(pretrained).predict(["the [MASK] sat"])
@@ -71,10 +87,7 @@ def test_pretrained_model(pretrained):
     np.testing.assert_allclose(answer["scores"][0, 0, :5], scores, atol=1e-5)
     tokens = [candidate["token_str"] for candidate in expected]
     assert answer["tokens"][0, 0, :5].tolist() == tokens
-    tokenizer = transformers.AutoTokenizer.from_pretrained(pretrained)
-    model = transformers.AutoModelForPreTraining.from_pretrained(pretrained).eval()
-    with torch.no_grad():
-        outputs = model(**tokenizer(*PAIRS, padding=True, return_tensors="pt"))
+    _, outputs = run_theirs("AutoModelForPreTraining", pretrained, *PAIRS)
     ours = bert_tf.load(pretrained).predict(*PAIRS, signature="next_sentence")
     theirs = torch.softmax(outputs.seq_relationship_logits, -1)
     np.testing.assert_allclose(ours["probabilities"], theirs, atol=1e-5)
@@ -107,7 +120,9 @@ def test_saving_with_transformers_and_opening_again(pretrained, tmp_path):
     first, second = open_checkpoint(pretrained), open_checkpoint(tmp_path)
     for name in ("architecture", "vocabulary", "lowercase", "rules", "head", "options"):
         assert getattr(first, name) == getattr(second, name)
-    toy.assert_equal(first.read_weights(), second.read_weights())
+    weights = second.read_weights()
+    for name, value in first.read_weights().items():
+        np.testing.assert_array_equal(value, weights[name])
 
 
 @pytest.fixture(scope="module")
@@ -116,22 +131,22 @@ def folders(pretrained, tmp_path_factory, vocabulary):
 
     @functools.cache
     def write(name):
-        kind, options = TASKS[name]
-        folder, source = tmp_path_factory.mktemp(name), open_checkpoint(pretrained)
-        task = make_task(kind, folder, vocabulary, **options)
-        directory = model_directory(
-            folder / "model",
-            source.architecture,
-            source.vocabulary,
-            {"kind": task.kind, **task.head},
-            options=task.options.to_dict(),
-            rules=source.rules,
-        )
-        model = task.served_head().build(source.load_backbone())
-        directory.save_weights(randomize_weights(model))
-        return directory.path
+        source, folder = open_checkpoint(pretrained), tmp_path_factory.mktemp(name)
+        return write_model(
+            name, folder, source.architecture, vocabulary, rules=source.rules
+        ).path
 
     return write
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_logits_of_tasks(name, folders):
+    folder = folders(name)
+    inputs, outputs = run_theirs(f"AutoModelFor{CLASSES[name]}", folder, *PAIRS)
+    ours = run_ours(folder, inputs)
+    for key in ours:
+        np.testing.assert_allclose(ours[key], outputs[key], atol=1e-5)
+    assert len({*np.ravel([*ours.values()])}) > 1
 
 
 def test_pipeline_of_a_classifier(folders):

@@ -7,6 +7,12 @@ import pathlib
 import tensorflow as tf
 
 
+def _strings(*names: str):
+    """Returns a decorator like `tf.function`, for functions of strings [N]."""
+    inputs = [tf.TensorSpec([None], tf.string, name=name) for name in names]
+    return tf.function(input_signature=inputs)
+
+
 class Toy(tf.Module):
     """Labels a text with `prefix` + text and scores it by its length in bytes."""
 
@@ -14,7 +20,7 @@ class Toy(tf.Module):
         super().__init__()
         self.prefix = tf.Variable(prefix)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    @_strings("text")
     def label(self, text):
         length = tf.cast(tf.strings.length(text), tf.float32)
         return {
@@ -22,12 +28,7 @@ class Toy(tf.Module):
             "probabilities": tf.stack([length, length / 10], axis=1),
         }
 
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None], tf.string, name="text_a"),
-            tf.TensorSpec([None], tf.string, name="text_b"),
-        ]
-    )
+    @_strings("text_a", "text_b")
     def join(self, text_a, text_b):
         return {"joined_bytes": text_a + text_b}
 
@@ -47,22 +48,17 @@ class Toy(tf.Module):
             "scalar": tf.constant("a\0"),
         }
 
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None], tf.string, name="text_a"),
-            tf.TensorSpec([None], tf.string, name="text_b"),
-        ]
-    )
+    @_strings("text_a", "text_b")
     def score(self, text_a, text_b):
         """Returns the length of the second text in bytes."""
         length = tf.strings.length(text_a + text_b) - tf.strings.length(text_a)
         return {"score": tf.cast(length, tf.float32)}
 
-    @tf.function(input_signature=[])
+    @_strings()
     def nothing(self):
         return {"constant": tf.constant([1])}
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="files")])
+    @_strings("files")
     def wait(self, files):
         """Keeps a thread busy until one of the files exists."""
         (turns,) = tf.while_loop(
@@ -82,15 +78,9 @@ def write_toy_model(
     """Writes `<base_path>/<version>/` and renames it into place, as an export does."""
     toy = Toy(prefix)
     unfinished = base_path / f"{version}.partial"
-    tf.saved_model.save(
-        toy,
-        str(unfinished),
-        signatures={
-            "serving_default": getattr(toy, serving_default),
-            "join": toy.join,
-            "add": toy.add,
-            "wait": toy.wait,
-            "nothing": toy.nothing,
-        },
-    )
+    signatures = {
+        name: getattr(toy, name) for name in ("join", "add", "wait", "nothing")
+    }
+    signatures["serving_default"] = getattr(toy, serving_default)
+    tf.saved_model.save(toy, str(unfinished), signatures=signatures)
     return unfinished.rename(base_path / str(version))

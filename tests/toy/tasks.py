@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks on data files of one or two rows."""
+"""Tasks of all kinds on data files of one to three rows, and models for them."""
 
 import json
 import pathlib
@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from bert_tf import finetuning, heads, serving
+from bert_tf.checkpoints import ModelDirectory
 from bert_tf.data import read_table
 from bert_tf.finetuning import PredictConfig, Task
+from bert_tf.modeling import BertConfig
 from bert_tf.text import Vocabulary
 from tasks.classification import Classification
 from tasks.embedding import Embedding
@@ -21,35 +23,67 @@ from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
 from tests.toy.checkpoints import encoder
+from tests.toy.models import model_directory, randomize_weights
 
 _QUESTION = {"id": "1", "question": "a", "answers": [], "is_impossible": True}
 _PARAGRAPH = {"context": "b", "qas": [_QUESTION]}
 _FILES = {
-    "tsv": "x\ty\tname\tscore\tright\na\tb\tno\t1\t0\nthe\tcat\tyes\t2.5\t1\n",
-    "json": json.dumps({"data": [{"paragraphs": [_PARAGRAPH]}]}),
-    "conll": "the O\ncat B-P\nsat B-L\n",
+    ".tsv": "x\ty\tname\tscore\tright\na\tb\tno\t1\t0\nthe\tcat\tyes\t2.5\t1\n",
+    ".json": json.dumps({"data": [{"paragraphs": [_PARAGRAPH]}]}),
+    ".conll": "the O\ncat B-P\nsat B-L\n",
 }
-_FORMATS = {
-    Classification: "tsv",
-    Embedding: "tsv",
-    MultipleChoice: "tsv",
-    QuestionAnswering: "json",
-    Tagging: "conll",
+_SUFFIXES = {QuestionAnswering: ".json", Tagging: ".conll"}
+
+_TEXTS = {"text_a": "x", "label": "name"}
+_PAIRS = _TEXTS | {"text_b": "y"}
+# Name -> kind of task, options that fit the files above.
+TASKS = {
+    "texts": (Classification, _TEXTS),
+    "windows": (Classification, _TEXTS | {"long_text": "window_mean"}),
+    "classes": (Classification, _PAIRS),
+    "labels": (Classification, _PAIRS | {"label_separator": "e"}),
+    "scores": (Classification, _PAIRS | {"label": "score", "problem": "regression"}),
+    "spans": (QuestionAnswering, {"max_question_length": 8}),
+    "choices": (MultipleChoice, {"prompt": "x", "choices": "x,y", "label": "right"}),
+    "tags": (Tagging, {}),
+    "features": (Tagging, {"features": "weighted_sum_all", "lstm_units": 8}),
+    "vectors": (Embedding, {"texts": "x,y", "label": "score"}),
+    "search": (Embedding, {"texts": "x,y"}),
 }
 
 
 def make_task(
-    kind: type[Task], folder: pathlib.Path, vocabulary: Vocabulary, **options
+    name: str, folder: pathlib.Path, vocabulary: Vocabulary, **changes
 ) -> Task:
-    """Writes a data file to `folder` and returns a task that reads it.
+    """Writes a data file to `folder` and returns one of `TASKS` that reads it.
 
-    Rows have at most 32 tokens. The columns of a table are x, y, name, score, right.
+    Rows have at most 32 tokens. `changes` are further options.
     """
-    file = folder / f"data.{_FORMATS[kind]}"
-    file.write_text(_FILES[_FORMATS[kind]])
+    kind, options = TASKS[name]
+    suffix = _SUFFIXES.get(kind, ".tsv")
+    file = folder / f"data{suffix}"
+    file.write_text(_FILES[suffix])
     files = dict.fromkeys(("train_file", "dev_file"), str(file))
     options = {"output": "unused", "max_sequence_length": 32, **files, **options}
-    return kind(kind.Config(**options), encoder(vocabulary))
+    return kind(kind.Config(**options | changes), encoder(vocabulary))
+
+
+def write_model(
+    name: str,
+    folder: pathlib.Path,
+    config: BertConfig,
+    vocabulary: Vocabulary,
+    **attributes,
+) -> ModelDirectory:
+    """Writes `folder`/random, a model directory of a task with random weights."""
+    task = make_task(name, folder, vocabulary)
+    head = {"kind": task.kind, **task.head}
+    attributes = {"options": task.options.to_dict(), **attributes}
+    path = folder / "random"
+    directory = model_directory(path, config, vocabulary, head, **attributes)
+    model = task.served_head().build(directory.build_backbone())
+    directory.save_weights(randomize_weights(model))
+    return directory
 
 
 def serve(
