@@ -9,11 +9,10 @@ benchmarks/results/README.md has the hardware and the commands of the CSV files.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import pathlib
 
-from bert_tf import cli
+from bert_tf import cli, data
 from bert_tf.lazy import lazy_import
 
 matplotlib = lazy_import("matplotlib")
@@ -76,7 +75,7 @@ def _draw_learning(drawing: figure.Figure) -> None:
 
 def _draw_gain(drawing: figure.Figure) -> None:
     """Draws a dot for each run of `benchmarks.gain`, in one line per data set."""
-    axes, rows = drawing.subplots(), _read("gain.csv")
+    axes, rows = drawing.subplots(), data.read_table(_RESULTS / "gain.csv")
     for weights, label in (("random", "random weights"), ("pretrained", "pre-trained")):
         runs = [row for row in rows if row["weights"] == weights]
         names = [row["data set"] for row in runs]
@@ -87,14 +86,9 @@ def _draw_gain(drawing: figure.Figure) -> None:
     axes.grid(alpha=0.3)
 
 
-def _read(file: str) -> list[dict[str, str]]:
-    with (_RESULTS / file).open(encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines))
-
-
 def _plot(axes, file: str, label: str, column: str, scale: float) -> None:
     """Plots the curves of a CSV file, one for each label."""
-    rows = _read(file)
+    rows = data.read_table(_RESULTS / file)
     for name in dict.fromkeys(label.format_map(row) for row in rows):
         curve = [row for row in rows if label.format_map(row) == name]
         tokens = [float(row["tokens"]) / 1e6 for row in curve]

@@ -15,26 +15,22 @@ training set, with the same batch size. They differ in their padding:
     transformers   `BertForSequenceClassification` in torch, each batch padded to its
                    longest example, as its data collator does
 
-Each variant runs in its own process; each round runs all variants. Prints tokens
-without padding per second of processor time and of wall time, medians over the rounds.
-With --lengths, all examples have the same length (their tokens are repeated), and the
-benchmark prints minutes for 1,000 examples. Needs torch and transformers.
+Prints tokens without padding per second of wall time and of processor time, medians
+over the rounds. With --lengths, all examples have the same length: their tokens are
+repeated. Skips transformers if it is not installed.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import statistics
-import subprocess
-import sys
-import time
+import importlib.util
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from benchmarks import peers
+from benchmarks import measure, peers
 from bert_tf import cli
+from bert_tf.modeling import BertConfig
 
 _PADDED_LENGTH = 128
 
@@ -49,201 +45,122 @@ class BenchmarkConfig(cli.Options):
     size: str = cli.option("mini", help="Architecture, as in bert_tf.pretrain.")
     batch_size: int = cli.option(32, help="Examples per step.", minimum=1)
     lengths: str = cli.option("", help="Lengths of examples in tokens.")
-    batches: int = cli.option(16, help="Timed steps per round.", minimum=1)
+    batches: int = cli.option(16, help="Steps per round.", minimum=1)
     rounds: int = cli.option(3, help="Number of rounds.", minimum=1)
-    variant: str = cli.option(
-        "", help="Time only this variant and print JSON. Used internally."
-    )
 
 
 def main(options: BenchmarkConfig) -> None:
-    if options.variant:
-        print(json.dumps(_time(options, VARIANTS[options.variant])))
-    elif options.lengths:
-        _print_minutes(options)
-    else:
-        _print_rates(options)
-
-
-def _run(options: BenchmarkConfig) -> dict[str, list[dict]]:
-    """Returns the results of `_time` of all variants and rounds."""
-    results: dict[str, list[dict]] = {name: [] for name in VARIANTS}
-    flags = [f"--{k}={v}" for k, v in options.to_dict().items() if k != "variant"]
-    for _ in range(options.rounds):
-        for name, found in results.items():
-            command = [sys.executable, "-m", "benchmarks.finetune_speed", *flags]
-            output = subprocess.run(
-                [*command, f"--variant={name}"], capture_output=True, check=True
-            ).stdout
-            found.append(json.loads(output.splitlines()[-1]))
-    return results
-
-
-def _print_minutes(options: BenchmarkConfig) -> None:
-    clocks = {"cpu_seconds": "processor time", "seconds": "clock"}
-    titles = [f"{name}, {clock}" for name in VARIANTS for clock in clocks.values()]
-    print(
-        f"Minutes per 1,000 examples, {options.size}, batches of {options.batch_size}"
-    )
-    print(f"\n| tokens | {' | '.join(titles)} |\n{'|---' * (len(titles) + 1)}|")
-    for length in options.lengths.split(","):
-        results = _run(dataclasses.replace(options, lengths=length))
-        minutes = [
-            statistics.median(r[clock] / r["examples"] / 60 * 1000 for r in found)
-            for found in results.values()
-            for clock in clocks
-        ]
-        print(f"| {length} | {' | '.join(f'{m:.2f}' for m in minutes)} |", flush=True)
-
-
-def _print_rates(options: BenchmarkConfig) -> None:
-    results = _run(options)
-    first = results["bert_tf"][0]
-    print(
-        f"{options.task}, {options.size}, batches of {options.batch_size}, "
-        f"{first['tokens'] / first['examples']:.0f} tokens per example, no padding; "
-        f"medians of {options.rounds} rounds\n\n"
-        "| | tokens per second of processor time | of wall time | speedup of bert_tf "
-        "(processor time) |\n|---|---|---|---|"
-    )
-    for name, found in results.items():
-        rates = [
-            statistics.median(r["tokens"] / r[clock] for r in found)
-            for clock in ("cpu_seconds", "seconds")
-        ]
-        ratio = statistics.median(
-            ours["tokens"] / ours["cpu_seconds"] * r["cpu_seconds"] / r["tokens"]
-            for ours, r in zip(results["bert_tf"], found, strict=True)
+    """Prints a table, with --lengths one for each length."""
+    for length in map(int, options.lengths.split(",") if options.lengths else [0]):
+        bert, batches = measure.in_process(_read, options, length)
+        workers = {
+            name: measure.Worker(VARIANTS[name], bert, found)
+            for name, found in batches.items()
+            if name != "transformers" or importlib.util.find_spec(name)
+        }
+        tokens = {
+            name: [int(x["padding_mask"].sum()) for x, _, _ in batches[name]]
+            for name in workers
+        }
+        count = options.batch_size * options.batches
+        print(
+            f"{options.task}, {options.size}, batches of {options.batch_size}, "
+            f"{sum(tokens['bert_tf']) / count:.0f} tokens per example"
         )
-        print(f"| {name} | {rates[0]:,.0f} | {rates[1]:,.0f} | {ratio:.2f} |")
+        measure.print_rates(workers, tokens, options.rounds, "KerasHub")
+        for worker in workers.values():
+            worker.close()
 
 
-def _time(options: BenchmarkConfig, variant: Callable) -> dict[str, float]:
-    """Times steps."""
+def _read(
+    options: BenchmarkConfig, length: int
+) -> tuple[BertConfig, dict[str, list[tuple]]]:
+    """Returns the architecture, and the batches of each variant."""
     import tensorflow as tf
 
     from bert_tf.checkpoints import Checkpoint
+    from bert_tf.finetuning import batches
     from tasks.classification import Classification
 
     encoder = Checkpoint.untrained(options.size, options.vocabulary)
-    task = Classification(
-        Classification.Config(
-            task=options.task,
-            data_dir=options.data_dir,
-            max_sequence_length=_PADDED_LENGTH,
-            output="",
-        ),
-        encoder,
+    config = Classification.Config(
+        task=options.task,
+        data_dir=options.data_dir,
+        max_sequence_length=_PADDED_LENGTH,
+        output="",
     )
-    split = task.dataset("train")
+    split = Classification(config, encoder).dataset("train")
     count = options.batch_size * options.batches
     chosen = np.random.default_rng(0).choice(len(split), count, replace=False)
     inputs = {name: tf.gather(column, chosen) for name, column in split.inputs.items()}
-    if options.lengths:
-        length = int(options.lengths)
+    if length:
         inputs = {
             name: tf.ragged.stack([np.resize(row, length) for row in column])
             for name, column in inputs.items()
         }
-    split = dataclasses.replace(
-        split, inputs=inputs, targets=tf.gather(split.targets, chosen)
-    )
-    seconds = variant(options, task, split, encoder.architecture)
-    return {**seconds, "tokens": int(split.lengths.sum()), "examples": count}
+    targets = tf.gather(split.targets, chosen)
+    split = dataclasses.replace(split, inputs=inputs, targets=targets)
+    padded_length = length or _PADDED_LENGTH
+    similar = batches(split, options.batch_size, max_length=padded_length)
 
+    def in_order(length: int | None) -> list[tuple]:
+        """Returns batches padded to `length`, or to their longest example."""
+        found = []
+        for rows in np.split(np.arange(count), options.batches):
+            shape = options.batch_size, length or split.lengths[rows].max()
+            padded = {
+                name: tf.gather(x, rows).to_tensor(shape=shape).numpy()
+                for name, x in inputs.items()
+            }
+            weights = np.full(len(rows), 1 / len(rows), "float32")
+            found.append((padded, targets.numpy()[rows], weights))
+        return found
 
-def _time_steps(batches: Sequence, step: Callable) -> dict[str, float]:
-    for batch in batches:  # Traces the step for each shape.
-        step(batch)
-    start, cpu_start = time.perf_counter(), time.process_time()
-    for batch in batches:
-        step(batch)
-    return {
-        "seconds": time.perf_counter() - start,
-        "cpu_seconds": time.process_time() - cpu_start,
+    return encoder.architecture, {
+        "bert_tf": list(similar.as_numpy_iterator()),
+        "KerasHub": in_order(padded_length),
+        "transformers": in_order(None),
     }
 
 
-def _bert_tf(options, task, split, architecture):
-    from bert_tf.finetuning import batches
-    from bert_tf.modeling import BertBackbone
-
-    model = task.served_head().build(BertBackbone(architecture))
-    dataset = batches(split, options.batch_size, max_length=_padded_length(options))
-    return _time_steps(list(dataset), _keras_step(model))
-
-
-def _keras_hub(options, task, split, architecture):
+def _keras_step(model, batches: Sequence[tuple]) -> Callable:
     import keras
-
-    backbone = peers.keras_hub_backbone(architecture)
-    dropout = keras.layers.Dropout(0.1)(backbone.output["pooled_output"])
-    logits = keras.layers.Dense(len(task.labels))(dropout)
-    model = keras.Model(backbone.input, logits)
-    batches = []
-    for rows in _rows(options):
-        padded = peers.padded_rows(split.inputs, rows, _padded_length(options))
-        labels = np.asarray(split.targets)[rows]
-        weights = np.full(len(rows), 1 / len(rows), "float32")
-        batches.append((padded, labels, weights))
-    return _time_steps(batches, _keras_step(model))
-
-
-def _keras_step(model) -> Callable:
-    import keras
-    import tensorflow as tf
-
-    from bert_tf.training import AdamW
 
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
-    model.compile(AdamW(1e-5), loss=loss, jit_compile=False)
-    model.optimizer.build(model.trainable_variables)
-    model.make_train_function()
-
-    def step(batch):
-        model.train_function(iter(tf.data.Dataset.from_tensors(batch)))
-
-    return step
+    return peers.keras_step(model, batches, loss=loss, jit_compile=False)
 
 
-def _transformers(options, task, split, architecture):
-    batches = []
-    for rows in _rows(options):
-        length = int(split.lengths[rows].max())
-        padded = peers.padded_rows(split.inputs, rows, length)
-        batches.append((padded, np.asarray(split.targets)[rows]))
-    arguments = architecture, len(task.labels), batches
-    return peers.in_new_process(_time_transformers, *arguments)
+def _num_classes(batches: Sequence[tuple]) -> int:
+    return 1 + max(int(targets.max()) for _, targets, _ in batches)
 
 
-def _time_transformers(architecture, num_labels, arrays):
+def _bert_tf(bert: BertConfig, batches: Sequence[tuple]) -> Callable:
+    from bert_tf import BertBackbone, SequenceClassifier
+
+    model = SequenceClassifier(BertBackbone(bert), _num_classes(batches))
+    return _keras_step(model, batches)
+
+
+def _keras_hub(bert: BertConfig, batches: Sequence[tuple]) -> Callable:
+    import keras
+
+    backbone = peers.keras_hub_backbone(bert)
+    dropout = keras.layers.Dropout(0.1)(backbone.output["pooled_output"])
+    logits = keras.layers.Dense(_num_classes(batches))(dropout)
+    return _keras_step(keras.Model(backbone.input, logits), batches)
+
+
+def _transformers(bert: BertConfig, batches: Sequence[tuple]) -> Callable:
     import torch
     import transformers
 
-    encoder = transformers.BertForSequenceClassification(
-        peers.transformers_config(architecture, num_labels=num_labels)
-    ).train()
-    optimizer = torch.optim.AdamW(encoder.parameters(), lr=1e-5)
+    config = peers.transformers_config(bert, num_labels=_num_classes(batches))
+    model = transformers.BertForSequenceClassification(config)
     batches = [
-        peers.transformers_inputs(padded) | {"labels": torch.tensor(labels).long()}
-        for padded, labels in arrays
+        peers.transformers_inputs(x) | {"labels": torch.tensor(targets).long()}
+        for x, targets, _ in batches
     ]
-
-    def step(batch):
-        encoder(**batch).loss.backward()
-        torch.nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return _time_steps(batches, step)
-
-
-def _rows(options: BenchmarkConfig) -> Sequence[np.ndarray]:
-    return np.split(np.arange(options.batch_size * options.batches), options.batches)
-
-
-def _padded_length(options: BenchmarkConfig) -> int:
-    return int(options.lengths or _PADDED_LENGTH)
+    return peers.torch_step(model, batches)
 
 
 VARIANTS = {

@@ -32,6 +32,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from benchmarks import measure
 from bert_tf import checkpoints, cli, data, finetuning, training
 from bert_tf.finetuning import FinetuneConfig, Task
 from bert_tf.lazy import lazy_import
@@ -58,31 +59,6 @@ class GainConfig(cli.Options):
     seeds: int = cli.option(3, help="Runs per row, from seed 0.", minimum=2)
 
 
-class Result(NamedTuple):
-    """Dev scores in percent, one per seed.
-
-    Attributes:
-        name: Name of the data set.
-        examples: Number of sampled training examples; None for all examples.
-        pretrained: Scores from the pre-trained encoder.
-        random: Scores from random weights.
-    """
-
-    name: str
-    examples: int | None
-    pretrained: Sequence[float]
-    random: Sequence[float]
-
-    @property
-    def gain(self) -> float:
-        return statistics.mean(self.pretrained) - statistics.mean(self.random)
-
-    @property
-    def deviation(self) -> float:
-        """The larger of the two standard deviations."""
-        return max(statistics.stdev(self.pretrained), statistics.stdev(self.random))
-
-
 def main(options: GainConfig) -> None:
     """Trains the runs that are not finished and writes the table.
 
@@ -98,7 +74,7 @@ def main(options: GainConfig) -> None:
         "pretrained": {"init_from": options.model},
         "random": {"size": str(architecture), "vocabulary": str(vocabulary)},
     }
-    results = []
+    names, lines, runs = ("data set", "weights", "seed", "score"), [], []
     for row in _rows(options.tasks, folder):
         scores: dict[str, list[float]] = {}
         for start, settings in weights.items():
@@ -111,16 +87,22 @@ def main(options: GainConfig) -> None:
                     seed=seed,
                 )
                 scores.setdefault(start, []).append(_run(row, run))
-        results.append(Result(row.name, row.examples, **scores))
-        (folder / "gain.md").write_text(markdown(results), encoding="utf-8")
-        runs = [
-            {"data set": result.name, "weights": start, "seed": seed, "score": score}
-            for result in results
-            for start in weights
-            for seed, score in enumerate(getattr(result, start))
-        ]
-        data.write_table(folder / "gain.csv", runs)
-        print(f"\n{markdown(results)}", flush=True)
+                runs.append((row.name, start, seed, scores[start][-1]))
+        lines.append((row.name, row.examples or "all", *_gain(**scores)))
+        data.write_table(folder / "gain.csv", [dict(zip(names, x)) for x in runs])
+    header = " data set|examples|pre-trained|random weights|gain|gain / deviation"
+    text = "\n".join(measure.table(header, lines))
+    (folder / "gain.md").write_text(f"{text}\n", encoding="utf-8")
+    print(f"\n{text}")
+
+
+def _gain(pretrained: Sequence[float], random: Sequence[float]) -> tuple[str, ...]:
+    """Returns means and standard deviations, and the gain in points and deviations."""
+    both = [(statistics.mean(x), statistics.stdev(x)) for x in (pretrained, random)]
+    gain = both[0][0] - both[1][0]
+    deviation = max(both[0][1], both[1][1])
+    ratio = gain / deviation if deviation else math.inf
+    return *("{:.1f} ± {:.1f}".format(*x) for x in both), f"{gain:+.1f}", f"{ratio:.1f}"
 
 
 class _Row(NamedTuple):
@@ -174,27 +156,6 @@ def _sample(entry: Mapping[str, Any], size: int, folder: pathlib.Path) -> str:
         rows = data.read_table(source)
         data.write_table(path, random.Random(0).sample(rows, size))
     return str(path)
-
-
-def markdown(results: Sequence[Result]) -> str:
-    """Returns the table, with the gain in points and in standard deviations."""
-    lines = [
-        "| data set | examples | pre-trained | random weights | gain | "
-        "gain / deviation |",
-        "|---|---|---|---|---|---|",
-    ]
-    for result in results:
-        pretrained, from_random = (
-            f"{statistics.mean(scores):.1f} ± {statistics.stdev(scores):.1f}"
-            for scores in (result.pretrained, result.random)
-        )
-        ratio = result.gain / result.deviation if result.deviation else math.inf
-        size = f"{result.examples:,}" if result.examples else "all"
-        lines.append(
-            f"| {result.name} | {size} | {pretrained} | {from_random} | "
-            f"{result.gain:+.1f} | {ratio:.1f} |"
-        )
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

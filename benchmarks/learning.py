@@ -13,20 +13,24 @@ to norm 1. If the recipe has dropout, it draws different random numbers. Every
 held-out batches, without dropout, masked as in the paper. The records need one pair per
 row (`bert_tf.corpus --pack=false`), because transformers does not support packed rows.
 
-Writes learning.csv and the initial weights of each seed to --output. Runs
-with a curve in learning.csv are not trained again. Needs torch and transformers.
+Writes learning.csv and the initial weights of each seed to --output. Runs with a curve
+in learning.csv are not trained again. Each library runs in a process of its own, and
+processor time is that of its steps and evaluations. Skips transformers if it is not
+installed.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import itertools
 import pathlib
 import statistics
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from benchmarks import peers
+import numpy as np
+
+from benchmarks import measure, peers
 from bert_tf import cli
 from bert_tf.training import PretrainConfig
 
@@ -74,31 +78,29 @@ def main(options: LearningConfig) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "learning.csv"
     rows = read_table(path) if path.exists() else []
-    for seed, name in itertools.product(range(options.seeds), LIBRARIES):
+    has_peer = importlib.util.find_spec("transformers")
+    libraries = LIBRARIES if has_peer else ("bert_tf",)
+    for seed, name in itertools.product(range(options.seeds), libraries):
         if any((row["library"], int(row["seed"])) == (name, seed) for row in rows):
             continue
-        curve, start = [], time.process_time()
-        for step, tokens, loss in _curve(options, name, folder / f"seed-{seed}", seed):
-            seconds = time.process_time() - start
+        curve = []
+        for point in _curve(options, name, folder / f"seed-{seed}", seed):
+            step, tokens, loss, seconds = point
             print(
                 f"{name}, seed {seed}: step {step:,}, {tokens / 1e6:.1f} M tokens, "
                 f"held-out loss {loss:.4f}, {seconds:,.0f} s",
                 flush=True,
             )
-            curve.append((name, seed, step, tokens, loss, seconds))
+            curve.append((name, seed, *point))
         names = ("library", "seed", "step", "tokens", "val_loss", "processor_seconds")
         rows += [dict(zip(names, point, strict=True)) for point in curve]
         write_table(path, rows)
 
 
-_TrainStep = Callable[[tuple], None]  # Trains on a batch `(x, y, sample_weight)`.
-_Evaluate = Callable[[Iterable[tuple]], float]  # Returns the mean loss of batches.
-
-
 def _curve(
     options: LearningConfig, library: str, folder: pathlib.Path, seed: int
-) -> Iterator[tuple[int, int, float]]:
-    """Yields (step, tokens seen, held-out loss) at each evaluation."""
+) -> Iterator[tuple[int, int, float, float]]:
+    """Yields (step, tokens seen, held-out loss, CPU seconds) at each evaluation."""
     import keras
 
     from bert_tf import data
@@ -107,23 +109,28 @@ def _curve(
         _write_initial_weights(options, folder, seed)
     keras.utils.set_random_seed(seed)  # It also seeds the order of records.
     settings = options.pretraining()
-    train_step, evaluate = LIBRARIES[library](folder, settings, seed)
+    schedule = settings.phases()[0].schedule
+    rates = schedule(np.arange(options.steps)).numpy().tolist()
+    trainer = measure.Worker(_build, library, folder, settings, rates, seed)
     common = {"batch_size": options.batch_size, "seed": seed}
-    records = data.Records(options.records)
-    rate = settings.mask_selection_rate
+    records, rate = data.Records(options.records), settings.mask_selection_rate
     train = records.dataset(mask_selection_rate=rate, **common).take(options.steps)
     held_out = records.dataset("validation", **common)
 
     def mean_of_batch(x, y, weights):  # As the loss of transformers.
         return x, y, {name: w / keras.ops.sum(w) for name, w in weights.items()}
 
-    held_out = held_out.take(options.validation_batches).map(mean_of_batch).cache()
-    tokens = 0
-    for step, batch in enumerate(train, start=1):
-        tokens += int((batch[0]["padding_mask"].numpy() > 0).sum())
-        train_step(batch)
+    held_out = held_out.take(options.validation_batches).map(mean_of_batch)
+    held_out = list(held_out.as_numpy_iterator())
+    tokens, cpu = 0, 0.0
+    for step, batch in enumerate(train.as_numpy_iterator(), start=1):
+        tokens += int((batch[0]["padding_mask"] > 0).sum())
+        cpu += trainer("train", batch).cpu
         if step % options.validate_every == 0:
-            yield step, tokens, evaluate(held_out)
+            call = trainer("evaluate", held_out)
+            cpu += call.cpu
+            yield step, tokens, call.value, cpu
+    trainer.close()
 
 
 def _write_initial_weights(
@@ -153,27 +160,42 @@ def _write_initial_weights(
     directory.save_weights(model)
 
 
+def _build(library: str, *arguments) -> Callable:
+    functions = LIBRARIES[library](*arguments)
+    return lambda use, batches: functions[use](batches)
+
+
+# Each returns functions that train on a batch `(x, y, sample_weight)`, and that return
+# the mean loss of batches.
+
+
 def _bert_tf(
-    folder: pathlib.Path, settings: PretrainConfig, seed: int
-) -> tuple[_TrainStep, _Evaluate]:
+    folder: pathlib.Path, settings: PretrainConfig, rates: Sequence[float], seed: int
+) -> dict[str, Callable]:
+    import keras
+
     from bert_tf import modeling, training
 
+    keras.utils.set_random_seed(seed)
     model = modeling.BertPretrainer.from_checkpoint(folder)
     schedule = settings.phases()[0].schedule
     model.compile(training.create_optimizer(settings, schedule))
 
-    def train_step(batch):
+    def train(batch):
         model.train_on_batch(*batch)
 
     def evaluate(batches):
-        return model.evaluate(batches, verbose=0, return_dict=True)["loss"]
+        model.reset_metrics()
+        for batch in batches:
+            metrics = model.test_on_batch(*batch, return_dict=True)
+        return float(metrics["loss"])
 
-    return train_step, evaluate
+    return {"train": train, "evaluate": evaluate}
 
 
 def _transformers(
-    folder: pathlib.Path, settings: PretrainConfig, seed: int
-) -> tuple[_TrainStep, _Evaluate]:
+    folder: pathlib.Path, settings: PretrainConfig, rates: Sequence[float], seed: int
+) -> dict[str, Callable]:
     import torch
     import transformers
 
@@ -188,45 +210,34 @@ def _transformers(
             encoder.append(weight)
         else:
             matrices.append(weight)
-    # The schedule multiplies the learning rate.
-    optimizers = [
-        torch.optim.AdamW(
-            [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}],
-            lr=1.0,
-            weight_decay=0.01,
-            eps=1e-6,
-        )
-    ]
+    groups = {"params": matrices}, {"params": vectors, "weight_decay": 0.0}
+    optimizers = [torch.optim.AdamW(groups, weight_decay=0.01, eps=1e-6)]
     if is_muon:
-        muon = torch.optim.Muon(
-            encoder, lr=1.0, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"
-        )
-        optimizers.append(muon)
-    schedule = settings.phases()[0].schedule
-    schedulers = [
-        torch.optim.lr_scheduler.LambdaLR(o, lambda step: float(schedule(step)))
-        for o in optimizers
-    ]
+        options = {"weight_decay": 0.01, "adjust_lr_fn": "match_rms_adamw"}
+        optimizers.append(torch.optim.Muon(encoder, **options))
+    learning_rates = iter(rates)
 
     def loss(batch):
         return model(**peers.transformers_batch(*batch)).loss
 
-    def train_step(batch):
+    def train(batch):
         model.zero_grad()
         loss(batch).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer, scheduler in zip(optimizers, schedulers, strict=True):
+        rate = next(learning_rates)
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
             optimizer.step()
-            scheduler.step()
 
+    @torch.no_grad()
     def evaluate(batches):
         model.eval()
-        with torch.no_grad():
-            mean = statistics.mean(float(loss(batch)) for batch in batches)
+        mean = statistics.mean(float(loss(batch)) for batch in batches)
         model.train()
         return mean
 
-    return train_step, evaluate
+    return {"train": train, "evaluate": evaluate}
 
 
 LIBRARIES = {"bert_tf": _bert_tf, "transformers + torch": _transformers}

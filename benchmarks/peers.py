@@ -1,20 +1,26 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Models of other libraries with the architecture of a `BertConfig`; their inputs."""
+"""Models of other libraries with the architecture of a `BertConfig`; training steps.
+
+Functions that import torch run in processes that do not import TensorFlow, see
+`measure.Worker`.
+"""
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Callable, Mapping
-from concurrent import futures
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from bert_tf.lazy import lazy_import
 from bert_tf.modeling import BertConfig
 
-tf = lazy_import("tensorflow")
+# Inputs of `BertBackbone` -> those of transformers' BERT.
+NAMES = {
+    "token_ids": "input_ids",
+    "segment_ids": "token_type_ids",
+    "padding_mask": "attention_mask",
+}
 
 
 def keras_hub_backbone(architecture: BertConfig, dtype: Any = "float32"):
@@ -46,38 +52,53 @@ def transformers_config(architecture: BertConfig, **options: Any):
     )
 
 
-def padded_rows(
-    inputs: Mapping[str, Any], rows: np.ndarray, length: int
-) -> dict[str, np.ndarray]:
-    """Returns rows of ragged inputs of BERT, padded to [len(rows), length]."""
-    return {
-        name: tf.gather(inputs[name], rows).to_tensor(shape=(len(rows), length)).numpy()
-        for name in ("token_ids", "segment_ids", "padding_mask")
-    }
+def keras_step(
+    model, batches: Sequence[tuple], **options: Any
+) -> Callable[[int], None]:
+    """Returns a function that trains a Keras model on batch `i`, with TensorFlow.
 
-
-def in_new_process(function: Callable, *arguments: Any) -> Any:
-    """Calls a function in a process of its own, which does not import TensorFlow.
-
-    Torch must not be imported beside it: triton crashes after the import of TensorFlow.
+    Args:
+        model: The model.
+        batches: Inputs, targets and weights of each batch.
+        **options: Of `model.compile`.
     """
-    spawn = multiprocessing.get_context("spawn")
-    with futures.ProcessPoolExecutor(1, spawn) as pool:
-        return pool.submit(function, *arguments).result()
+    import tensorflow as tf
+
+    from bert_tf.training import AdamW
+
+    model.compile(AdamW(1e-4), **options)
+    model.optimizer.build(model.trainable_variables)
+    model.make_train_function()
+    datasets = [tf.data.Dataset.from_tensors(batch) for batch in batches]
+
+    def step(number: int) -> None:
+        model.train_function(iter(datasets[number]))
+
+    return step
+
+
+def torch_step(model, batches: Sequence[Mapping[str, Any]]) -> Callable[[int], None]:
+    """Returns a function that trains a model of transformers on batch `i`."""
+    import torch
+
+    optimizer = torch.optim.AdamW(model.train().parameters(), 1e-4)
+
+    def step(number: int) -> None:
+        optimizer.zero_grad()
+        model(**batches[number]).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return step
 
 
 def transformers_inputs(inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Converts inputs of `BertBackbone` to those of transformers' BERT."""
     import torch
 
-    names = {
-        "input_ids": "token_ids",
-        "token_type_ids": "segment_ids",
-        "attention_mask": "padding_mask",
-    }
     return {
         theirs: torch.tensor(np.asarray(inputs[ours])).long()
-        for theirs, ours in names.items()
+        for ours, theirs in NAMES.items()
     }
 
 

@@ -22,51 +22,18 @@ The medians of `--rounds` processes are printed, wall time and CPU time.
 from __future__ import annotations
 
 import dataclasses
-import os
 import pathlib
-import subprocess
-import sys
+import statistics
 import tempfile
+from collections.abc import Callable, Iterator
 
-import numpy as np
-
-from benchmarks import peers
+from benchmarks import measure, peers
 from bert_tf import checkpoints, cli, modeling, text
 
 _SIZES = {"MiniLM": "6/384/12", "base": "12/768/12"}
 _SIZES |= {f"{layers} layers": f"{layers}/384/12" for layers in (2, 12, 24)}
 
-_BEGIN = """
-import sys, time
-import numpy as np
-import tensorflow as tf
-import bert_tf
-from bert_tf import serving
-bert_tf.load, bert_tf.BertBackbone, bert_tf.Tokenizer, serving.Servable
-from tensorflow_serving.apis import predict_pb2
-begin = time.perf_counter(), time.process_time()
-"""
-_END = """
-print(time.perf_counter() - begin[0], time.process_time() - begin[1])
-"""
-_READY = "served = serving.Servable('model', 1, sys.argv[1])"
-_FILTER = f"""
-{_READY}
-request = predict_pb2.PredictRequest(output_filter=["mean"])
-request.model_spec.signature_name = "embeddings"
-request.inputs["text"].CopyFrom(tf.make_tensor_proto(["How long does it take?"]))
-begin = time.perf_counter(), time.process_time()
-served.predict(request)
-"""
-_LOAD = "bert_tf.load(sys.argv[1]).predict(['How long does it take?'])"
-_KERAS_HUB = """
-session = tf.compat.v1.Session(graph=tf.Graph())
-with session.graph.as_default():
-    load = tf.compat.v1.saved_model.loader.load
-    signature = load(session, ["serve"], sys.argv[1]).signature_def["serving_default"]
-ids = {info.name: np.ones([1, 8], "int32") for info in signature.inputs.values()}
-session.run([info.name for info in signature.outputs.values()], ids)
-"""
+_TEXT = "How long does it take?"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,23 +42,42 @@ class ReadinessConfig(cli.Options):
 
     vocabulary: str = cli.option(help="Vocabulary file, e.g. that of uncased BERT.")
     rounds: int = cli.option(3, help="Processes of each kind.", minimum=1)
+    sizes: str = cli.option(",".join(_SIZES), help="Sizes to measure.")
 
 
 def main(options: ReadinessConfig) -> None:
     """Prints the table."""
     vocabulary = text.Vocabulary.from_file(options.vocabulary)
-    print("| size | | wall, s | CPU, s |\n|---|---|--:|--:|")
-    for name, size in _SIZES.items():
+    measure.print_table(" size| |wall, s|CPU, s", _rows(options, vocabulary))
+
+
+def _rows(options: ReadinessConfig, vocabulary: text.Vocabulary) -> Iterator[tuple]:
+    for name in options.sizes.split(","):
         with tempfile.TemporaryDirectory() as folder:
-            _measure(name, size, vocabulary, pathlib.Path(folder), options.rounds)
+            root = pathlib.Path(folder)
+            measure.in_process(_write_models, _SIZES.get(name, name), vocabulary, root)
+            for kind in ("export", *_KINDS):
+                times = [_measure(kind, root) for _ in range(options.rounds)]
+                medians = (statistics.median(x) for x in zip(*times))
+                yield name, kind, *map("{:.1f}".format, medians)
 
 
-def _measure(
-    name: str, size: str, vocabulary: text.Vocabulary, folder: pathlib.Path, rounds: int
-) -> None:
+def _measure(kind: str, root: pathlib.Path) -> tuple[float, float]:
+    """Returns wall and processor seconds."""
+    if kind == "export":
+        flags = f"--model_dir={root / 'model'}", f"--output={root}", "--name=served"
+        return measure.run_command("-m", "bert_tf.export", *flags)[:2]
+    worker = measure.Worker(_KINDS[kind], root)
+    call = worker()
+    worker.close()
+    return call.seconds, call.cpu
+
+
+def _write_models(size: str, vocabulary: text.Vocabulary, root: pathlib.Path) -> None:
+    """Writes a model directory, and what KerasHub exports."""
     architecture = modeling.BertConfig.from_size(size, vocabulary.size)
     directory = checkpoints.ModelDirectory.create(
-        folder / "model",
+        root / "model",
         architecture=architecture,
         vocabulary=vocabulary,
         lowercase=True,
@@ -99,35 +85,64 @@ def _measure(
         head={"kind": "encoder"},
     )
     directory.save_weights(modeling.BertBackbone(architecture))
-    peers.keras_hub_backbone(architecture).export(folder / "hub", verbose=False)
-    flags = [f"--model_dir={folder / 'model'}", f"--output={folder}", "--name=served"]
-    export = [sys.executable, "-m", "bert_tf.export", *flags]
-    served = folder / "served" / "1"
-    commands = {"export": export} | {
-        kind: [sys.executable, "-c", _BEGIN + script + _END, str(path)]
-        for kind, script, path in (
-            ("ready", _READY, served),
-            ("filter", _FILTER, served),
-            ("load", _LOAD, folder / "model"),
-            ("KerasHub", _KERAS_HUB, folder / "hub"),
-        )
-    }
-    for kind, command in commands.items():
-        times = [_run(command, kind == "export") for _ in range(rounds)]
-        wall, cpu = np.median(times, axis=0)
-        print(f"| {name} | {kind} | {wall:.1f} | {cpu:.1f} |", flush=True)
+    peers.keras_hub_backbone(architecture).export(root / "hub", verbose=False)
 
 
-def _run(command: list[str], as_process: bool) -> list[float]:
-    """Returns wall and CPU seconds, of the process or as it prints them."""
-    before = os.times()
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    after = os.times()
-    if as_process:
-        children = after.children_user + after.children_system
-        children -= before.children_user + before.children_system
-        return [after.elapsed - before.elapsed, children]
-    return [float(number) for number in done.stdout.split()[-2:]]
+# --- Functions to measure. They return nothing. ---------------------------------
+
+
+def _ready(root: pathlib.Path) -> Callable[[], None]:
+    import tensorflow_text  # noqa: F401
+
+    from bert_tf.serving import Servable
+
+    def run() -> None:
+        Servable("model", 1, root / "served/1")
+
+    return run
+
+
+def _filter(root: pathlib.Path) -> Callable[[], None]:
+    import numpy as np
+
+    from bert_tf.serving import Servable
+
+    served = Servable("model", 1, root / "served/1")
+    inputs = {"text": np.array([_TEXT], object)}
+
+    def run() -> None:
+        served.run("embeddings", inputs, ["mean"])
+
+    return run
+
+
+def _load(root: pathlib.Path) -> Callable[[], None]:
+    from bert_tf import BertBackbone, Tokenizer, load  # noqa: F401
+
+    def run() -> None:
+        load(root / "model").predict([_TEXT])
+
+    return run
+
+
+def _keras_hub(root: pathlib.Path) -> Callable[[], None]:
+    import numpy as np
+    import tensorflow as tf
+
+    def run() -> None:
+        session = tf.compat.v1.Session(graph=tf.Graph())
+        with session.graph.as_default():
+            loaded = tf.compat.v1.saved_model.loader.load(
+                session, ["serve"], str(root / "hub")
+            )
+        signature = loaded.signature_def["serving_default"]
+        ids = {x.name: np.ones([1, 8], "int32") for x in signature.inputs.values()}
+        session.run([x.name for x in signature.outputs.values()], ids)
+
+    return run
+
+
+_KINDS = {"ready": _ready, "filter": _filter, "load": _load, "KerasHub": _keras_hub}
 
 
 if __name__ == "__main__":

@@ -6,13 +6,11 @@
     python -m benchmarks.serving_soak --model_base_path=... --requests=20000
 
 Input: an export whose default signature reads `text`, such as a sentence encoder. The
-benchmark starts `bert_tf.serve` in a process of its own and sends requests of texts of
-1 to 100 words from several clients. Output: a Markdown table with a row per tenth of
-the requests: memory of the server, its processor time per request, and latencies.
-Memory grows with the shapes that the server has seen, so run all 20,000 for a bound.
-
-With `--mixed`, a quarter of the requests has one text, others have 32, use REST, ask
-for metadata or are invalid. The benchmark fails if an answer is not as expected.
+benchmark starts `bert_tf.serve` in a process of its own. Several clients send requests
+of 1, 8 or 32 texts of 1 to 100 words over gRPC and REST, and invalid ones, and check
+that each is answered as expected. Output: a Markdown table with a row per tenth of the
+requests: memory of the server, its processor time per request, and latencies. Memory
+grows with the shapes that the server has seen, so run all 20,000 for a bound.
 """
 
 from __future__ import annotations
@@ -29,16 +27,17 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
 
 import numpy as np
 
+from benchmarks import measure
 from bert_tf import cli, client
 
 _WORDS = ["the", "of", "a", "was", "in", "city", "state", "first", "war", "new", "year"]
 
-# Kinds of mixed requests, and their weights.
-_KINDS = {"texts": 60, "text": 25, "many": 3, "rest": 6, "status": 3, "invalid": 3}
-_ROWS = {"texts": 8, "text": 1, "many": 32}
+# Kinds of requests -> their share, and their number of texts.
+_KINDS = {"8": (65, 8), "1": (25, 1), "32": (3, 32), "rest": (4, 1), "invalid": (3, 1)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +47,6 @@ class SoakConfig(cli.Options):
     model_base_path: str = cli.option(help="Folder of the exported model.")
     requests: int = cli.option(1000, help="Number of requests.", minimum=10)
     clients: int = cli.option(8, help="Clients, each with one request.", minimum=1)
-    mixed: bool = cli.option(False, help="Whether to mix kinds of requests.")
     checkout: str = cli.option(".", help="Checkout whose server to measure.")
 
 
@@ -71,70 +69,67 @@ def main(options: SoakConfig) -> None:
         addresses = re.search(r"REST: (\S+)(?s:.*)gRPC: (\S+)", printed)
         if not addresses:
             raise ValueError(f"The server has not started. It has printed: {printed}")
-        _run(options, server.pid, *addresses.groups())
+        measure.print_table(
+            "requests|memory, MiB|CPU per request, ms|1 text: p50, p99, ms|8",
+            _rows(options, server.pid, *addresses.groups()),
+        )
         if server.poll() is not None:
             raise ValueError(f"The server has ended with status {server.returncode}.")
     finally:
         server.kill()
 
 
-def _run(options: SoakConfig, pid: int, url: str, address: str) -> None:
-    kinds = _KINDS if options.mixed else {"texts": 1}
-    latencies = {kind: [] for kind in _KINDS}
-    print("| requests | memory, MiB | CPU per request, ms | 1 text: p50, p99, ms | 8 |")
-    print("|--:|--:|--:|--:|--:|")
-    print(f"| 0 | {_memory(pid):.0f} | | | |", flush=True)
+def _rows(
+    options: SoakConfig, pid: int, url: str, address: str
+) -> Iterator[tuple[str, ...]]:
+    shares = [share for share, _ in _KINDS.values()]
+    tenth = options.requests // 10
 
-    def send(number: int) -> None:
+    def send(number: int) -> tuple[str, float]:
         rng = random.Random(number)
-        (kind,) = rng.choices(list(kinds), kinds.values())
+        (kind,) = rng.choices(list(_KINDS), shares)
         start = time.perf_counter()
         _send(kind, rng, connection, url)
-        latencies[kind].append(time.perf_counter() - start)
+        return kind, 1000 * (time.perf_counter() - start)
 
-    tenth = options.requests // 10
     with (
         client.Client(address) as connection,
         concurrent.futures.ThreadPoolExecutor(options.clients) as pool,
     ):
+        yield "0", f"{_memory(pid):.0f}", "", "", ""
         for start in range(0, 10 * tenth, tenth):
             before = _processor_time(pid)
-            list(pool.map(send, range(start, start + tenth)))
+            latencies: dict[str, list[float]] = {"1": [], "8": []}
+            for kind, latency in pool.map(send, range(start, start + tenth)):
+                latencies.setdefault(kind, []).append(latency)
             used = 1000 * (_processor_time(pid) - before) / tenth
-            columns = [
-                "{:.0f}, {:.0f}".format(*np.percentile(times, [50, 99]) * 1000)
-                if (times := latencies[kind])
+            columns = (
+                "{:.0f}, {:.0f}".format(*np.percentile(times, [50, 99]))
+                if times
                 else ""
-                for kind in ("text", "texts")
-            ]
-            row = f"{start + tenth} | {_memory(pid):.0f} | {used:.1f}"
-            print(f"| {row} | {' | '.join(columns)} |", flush=True)
-            for times in latencies.values():
-                times.clear()
+                for times in (latencies["1"], latencies["8"])
+            )
+            yield f"{start + tenth}", f"{_memory(pid):.0f}", f"{used:.1f}", *columns
 
 
 def _send(kind: str, rng: random.Random, connection: client.Client, url: str) -> None:
-    count = _ROWS.get(kind, 1)
+    _, count = _KINDS[kind]
     texts = [" ".join(rng.choices(_WORDS, k=rng.randint(1, 100))) for _ in range(count)]
-    if kind == "invalid":
-        try:
-            connection.predict({"text": [1]}, "soak")
-        except client.PredictError as error:
-            if error.code == "INVALID_ARGUMENT":
-                return
-        raise ValueError("An invalid request did not get INVALID_ARGUMENT.")
-    if kind == "status":
-        with urllib.request.urlopen(url.removesuffix(":predict")) as response:
-            answers = json.load(response)["model_version_status"]
-    elif kind == "rest":
+    if kind == "rest":
         body = json.dumps({"instances": texts}).encode()
         with urllib.request.urlopen(url, body) as response:
             answers = json.load(response)["predictions"]
     else:
-        outputs = connection.predict({"text": texts}, "soak", timeout=60)
+        inputs = {"text": [1] if kind == "invalid" else texts}
+        try:
+            outputs = connection.predict(inputs, "soak", timeout=60)
+        except client.PredictError as error:
+            if (kind, error.code) == ("invalid", "INVALID_ARGUMENT"):
+                return
+            raise
         answers = next(iter(outputs.values()))
-    if len(answers) != count:
-        raise ValueError(f"{count} answers were expected. Received: {len(answers)}")
+    if kind == "invalid" or len(answers) != count:
+        raise ValueError(f"A request of kind {kind} got {len(answers)} answers.")
 
 
 def _memory(pid: int) -> float:

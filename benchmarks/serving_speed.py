@@ -35,15 +35,12 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from bert_tf import cli, client, export, serving
-from bert_tf.lazy import lazy_import
-
-tf = lazy_import("tensorflow")
+from benchmarks import measure
+from bert_tf import cli, client, serving
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 
@@ -66,43 +63,31 @@ class SpeedConfig(cli.Options):
 
 def main(options: SpeedConfig) -> None:
     """Prints the tables."""
-    prepare_sessions(options.threads)
     sentences = read_sentences(options.texts, options.batches * _BATCH)
     with tempfile.TemporaryDirectory() as folder:
         versions = {}
         for precision in ("float32", "mixed_bfloat16"):
-            config = export.ExportConfig(
-                model_dir=options.model,
-                output=folder,
-                name=precision,
-                precision=precision,
-            )
-            versions[precision] = export.main(config)
-        embedders = {
-            f"bert_tf {precision}": load_export(path, options.threads)
-            for precision, path in versions.items()
-        }
-        for load in (load_onnx, load_openvino, load_torch):
+            flags = f"--model_dir={options.model}", f"--output={folder}"
+            names = f"--name={precision}", f"--precision={precision}"
+            measure.run_command("-m", "bert_tf.export", *flags, *names)
+            versions[precision] = pathlib.Path(folder) / precision / "1"
+        workers = {}
+        for name, (load, precision) in IMPLEMENTATIONS.items():
+            path = versions[precision] if load is _export else options.model
+            source = Source(path, precision, options.threads, sentences, folder)
             try:
-                embedders |= load(options.model, folder, options.threads, sentences)
+                workers[name] = measure.Worker(load, source)
             except ModuleNotFoundError as error:
-                print(f"Without {load.__name__.removeprefix('load_')}: {error}.")
-        compare(embedders, sentences, options.rounds)
+                print(f"Without {name}: {error}.")
+        measure.print_table(
+            " |batch|p50, ms|p99, ms|CPU time, ms|sentences/s|max diff.",
+            _latencies(workers, sentences, options.rounds),
+        )
         if options.seconds:
-            measure_grpc(versions["float32"].parent, sentences, options.seconds)
-
-
-def prepare_sessions(threads: int) -> None:
-    """Sets the threads within ops; call it before TensorFlow creates its devices.
-
-    All sessions share the threads of the first device, which an export creates.
-
-    Args:
-        threads: Number of threads; 0 for TensorFlow's default.
-    """
-    # TensorFlow warns that session loading is deprecated.
-    tf.get_logger().setLevel("ERROR")
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
+            measure.print_table(
+                "words|texts per request|clients|requests/s|p50, ms|p99, ms",
+                _grpc(versions["float32"].parent, sentences, options.seconds),
+            )
 
 
 def read_sentences(pattern: str, count: int) -> list[str]:
@@ -117,56 +102,41 @@ def read_sentences(pattern: str, count: int) -> list[str]:
     return sentences[:count]
 
 
-def load_in_session(
-    path: pathlib.Path, signature: str, threads: int, outputs: Sequence[str] = ()
-) -> Callable[[Mapping[str, Any]], dict[str, np.ndarray]]:
-    """Loads a SavedModel into a session, as TensorFlow Serving does.
-
-    The threads within ops are those of `prepare_sessions`.
-
-    Args:
-        path: Folder of the version.
-        signature: Name of the signature.
-        threads: Threads between ops; 0 for TensorFlow's default.
-        outputs: Names of the outputs to compute; all if empty.
-
-    Returns:
-        A function from inputs to outputs, both by name.
-    """
-    session = tf.compat.v1.Session(
-        graph=tf.Graph(),
-        config=tf.compat.v1.ConfigProto(inter_op_parallelism_threads=threads),
-    )
-    with session.graph.as_default():
-        loaded = tf.compat.v1.saved_model.loader.load(session, ["serve"], str(path))
-    signature_def = loaded.signature_def[signature]
-
-    outputs = outputs or list(signature_def.outputs)
-
-    def tensors(infos: Mapping[str, Any], names: Iterable[str]) -> list[tf.Tensor]:
-        return [session.graph.get_tensor_by_name(infos[name].name) for name in names]
-
-    run = session.make_callable(
-        tensors(signature_def.outputs, outputs),
-        tensors(signature_def.inputs, signature_def.inputs),
-    )
-
-    def predict(request: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        inputs = [np.array(request[name], object) for name in signature_def.inputs]
-        return dict(zip(outputs, run(*inputs), strict=True))
-
-    return predict
-
-
 # --- Implementations -------------------------------------------------------------
 
 
-def load_export(path: pathlib.Path, threads: int) -> Embed:
-    predict = load_in_session(path, "embeddings", threads, ["mean"])
-    return lambda texts: predict({"text": texts})["mean"]
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Folder of a model or an export, and how to run it."""
+
+    path: str | pathlib.Path
+    precision: str
+    threads: int  # 0 for the default.
+    sentences: Sequence[str]  # To calibrate with.
+    folder: str  # For files.
 
 
-def _torch_mean(model: str):
+def _export(source: Source) -> Embed:
+    """Loads an export into a session, as TensorFlow Serving does."""
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401
+
+    tf.config.threading.set_intra_op_parallelism_threads(source.threads)
+    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=source.threads)
+    session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
+    with session.graph.as_default():
+        loaded = tf.compat.v1.saved_model.loader.load(
+            session, ["serve"], str(source.path)
+        )
+    signature = loaded.signature_def["embeddings"]
+    run = session.make_callable(
+        session.graph.get_tensor_by_name(signature.outputs["mean"].name),
+        [session.graph.get_tensor_by_name(signature.inputs["text"].name)],
+    )
+    return lambda texts: run(np.array(texts, object))
+
+
+def _torch_mean(model: str | pathlib.Path):
     """Returns a torch module: token ids, mask, segment ids [B, S] -> mean [B, H]."""
     import torch
     import transformers
@@ -193,14 +163,14 @@ def _torch_mean(model: str):
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
-def _write_onnx(model: str, folder: str) -> str:
+def _write_onnx(source: Source) -> str:
     """Writes `_torch_mean` as an ONNX file and returns its path."""
     import torch
 
-    path = str(pathlib.Path(folder) / "plain.onnx")
+    path = f"{source.folder}/unfused.onnx"
     axes = {0: "batch", 1: "length"}
     torch.onnx.export(
-        _torch_mean(model),
+        _torch_mean(source.path),
         (torch.ones([2, 7], dtype=torch.long),) * 3,
         path,
         input_names=list(_INPUTS),
@@ -212,19 +182,16 @@ def _write_onnx(model: str, folder: str) -> str:
     return path
 
 
-def load_onnx(
-    model: str, folder: str, threads: int, sentences: Sequence[str]
-) -> dict[str, Embed]:
-    """Returns the model in ONNX Runtime, in float32 and int8."""
+def _onnx(source: Source) -> Embed:
     import onnx
     import onnxruntime
     from onnxruntime import quantization
     from onnxruntime.transformers import optimizer
 
-    fused = str(pathlib.Path(folder) / "fused.onnx")
-    bert = _torch_mean(model).bert.config
+    path = f"{source.folder}/fused.onnx"
+    bert = _torch_mean(source.path).bert.config
     optimized = optimizer.optimize_model(
-        _write_onnx(model, folder),
+        _write_onnx(source),
         model_type="bert",
         num_heads=bert.num_attention_heads,
         hidden_size=bert.hidden_size,
@@ -235,71 +202,55 @@ def load_onnx(
             f"ONNX Runtime must fuse all {bert.num_hidden_layers} layers. "
             f"It fused {fused_layers}."
         )
-    optimized.save_model_to_file(fused)
-    quantized = str(pathlib.Path(folder) / "int8.onnx")
-    types = {"DefaultTensorType": onnx.TensorProto.FLOAT}  # The fused ops hide it.
-    quantization.quantize_dynamic(fused, quantized, extra_options=types)
+    optimized.save_model_to_file(path)
+    if source.precision == "int8":
+        types = {"DefaultTensorType": onnx.TensorProto.FLOAT}  # The fused ops hide it.
+        fused, path = path, f"{source.folder}/int8.onnx"
+        quantization.quantize_dynamic(fused, path, extra_options=types)
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    tokenize = _tokenizer(model)
-
-    def load_session(path: str) -> Embed:
-        session = onnxruntime.InferenceSession(path, options)
-        return lambda texts: session.run(None, tokenize(texts))[0]
-
-    return {
-        "ONNX Runtime float32": load_session(fused),
-        "ONNX Runtime int8": load_session(quantized),
-    }
+    options.intra_op_num_threads = source.threads
+    tokenize = _tokenizer(source.path)
+    session = onnxruntime.InferenceSession(path, options)
+    return lambda texts: session.run(None, tokenize(texts))[0]
 
 
-def load_openvino(
-    model: str, folder: str, threads: int, sentences: Sequence[str]
-) -> dict[str, Embed]:
-    """Returns the model in OpenVINO; int8 is calibrated by the sentences."""
+def _openvino(source: Source) -> Embed:
     import nncf
     import openvino
 
-    tokenize, plain = _tokenizer(model), _write_onnx(model, folder)
-
-    def compile_model(source: Any, precision: str) -> Embed:
-        config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": precision}
-        if threads:
-            config["INFERENCE_NUM_THREADS"] = threads
-        compiled = openvino.Core().compile_model(source, "CPU", config)
-        return lambda texts: compiled(tokenize(texts))[0]
-
-    calibration = nncf.Dataset(sentences, lambda text: tokenize([text]))
-    static = nncf.quantize(
-        openvino.Core().read_model(plain),
-        calibration,
-        model_type=nncf.ModelType.TRANSFORMER,
-    )
-    return {
-        "OpenVINO float32": compile_model(plain, "f32"),
-        "OpenVINO bfloat16": compile_model(plain, "bf16"),
-        "OpenVINO int8": compile_model(static, "f32"),
-    }
+    tokenize = _tokenizer(source.path)
+    network = openvino.Core().read_model(_write_onnx(source))
+    if source.precision == "int8":
+        calibration = nncf.Dataset(source.sentences, lambda text: tokenize([text]))
+        network = nncf.quantize(
+            network, calibration, model_type=nncf.ModelType.TRANSFORMER
+        )
+    hint = "bf16" if source.precision == "bfloat16" else "f32"
+    config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": hint}
+    if source.threads:
+        config["INFERENCE_NUM_THREADS"] = source.threads
+    compiled = openvino.Core().compile_model(network, "CPU", config)
+    return lambda texts: compiled(tokenize(texts))[0]
 
 
-def load_torch(
-    model: str, folder: str, threads: int, sentences: Sequence[str]
-) -> dict[str, Embed]:
+def _torch(source: Source) -> Embed:
     import torch
 
-    if threads:
-        torch.set_num_threads(threads)
-    module, tokenize = _torch_mean(model), _tokenizer(model)
+    if source.threads:
+        torch.set_num_threads(source.threads)
+    module, tokenize = _torch_mean(source.path), _tokenizer(source.path)
 
     def embed(texts: Sequence[str]) -> np.ndarray:
         with torch.inference_mode():
             inputs = {name: torch.from_numpy(x) for name, x in tokenize(texts).items()}
             return module(**inputs).numpy()
 
-    return {"torch": embed}
+    return embed
 
 
-def _tokenizer(model: str) -> Callable[[Sequence[str]], dict[str, np.ndarray]]:
+def _tokenizer(
+    model: str | pathlib.Path,
+) -> Callable[[Sequence[str]], dict[str, np.ndarray]]:
     import tokenizers
 
     tokenizer = tokenizers.Tokenizer.from_file(f"{model}/tokenizer.json")
@@ -315,82 +266,73 @@ def _tokenizer(model: str) -> Callable[[Sequence[str]], dict[str, np.ndarray]]:
     return tokenize
 
 
+# Name -> function, precision. The first is the reference.
+IMPLEMENTATIONS = {
+    "bert_tf float32": (_export, "float32"),
+    "bert_tf mixed_bfloat16": (_export, "mixed_bfloat16"),
+    "ONNX Runtime float32": (_onnx, "float32"),
+    "ONNX Runtime int8": (_onnx, "int8"),
+    "OpenVINO float32": (_openvino, "float32"),
+    "OpenVINO bfloat16": (_openvino, "bfloat16"),
+    "OpenVINO int8": (_openvino, "int8"),
+    "torch": (_torch, "float32"),
+}
+
+
 # --- Measurements ----------------------------------------------------------------
 
 
-def compare(embedders: dict[str, Embed], sentences: Sequence[str], rounds: int) -> None:
+def _latencies(
+    workers: Mapping[str, measure.Worker], sentences: Sequence[str], rounds: int
+) -> Iterator[tuple]:
     requests = {
         1: [[sentence] for sentence in sentences[: len(sentences) // 8]],
         _BATCH: [sentences[i : i + _BATCH] for i in range(0, len(sentences), _BATCH)],
     }
-    first = next(iter(embedders.values()))
-    print("\n| | batch | p50, ms | p99, ms | CPU time, ms | sentences/s | max diff. |")
-    print("|---|---|---|---|---|---|---|")
     for batch, batches in requests.items():
-        times = {name: [] for name in embedders}
-        difference = dict.fromkeys(embedders, 0.0)
-        for texts in batches:
-            expected = first(texts)
-            for name, embed in embedders.items():
-                worst = np.abs(embed(texts) - expected).max()
-                difference[name] = max(difference[name], worst)
-        for _, (name, embed) in itertools.product(range(rounds), embedders.items()):
-            time.sleep(0.5)
-            embed(batches[0])
-            for texts in batches:
-                wall, cpu = time.perf_counter(), time.process_time()
-                embed(texts)
-                times[name].append(
-                    (time.perf_counter() - wall, time.process_time() - cpu)
-                )
+        # Also traces the graphs.
+        vectors = {name: [w(x).value for x in batches] for name, w in workers.items()}
+        times = {name: [] for name in workers}
+        for _, (name, worker) in itertools.product(range(rounds), workers.items()):
+            times[name] += [worker(texts)[1:] for texts in batches]
+        expected = next(iter(vectors.values()))
         for name, measured in times.items():
             wall, cpu = np.array(measured).T * 1000
             p50, p99 = np.percentile(wall, [50, 99])
-            print(
-                f"| {name} | {batch} | {p50:.1f} | {p99:.1f} | "
-                f"{np.median(cpu):.1f} | {1000 * batch / p50:.0f} | "
-                f"{difference[name]:.1e} |",
-                flush=True,
-            )
+            pairs = zip(vectors[name], expected, strict=True)
+            difference = max(np.abs(a - b).max() for a, b in pairs)
+            row = f"{p50:.1f} {p99:.1f} {np.median(cpu):.1f} {1000 * batch / p50:.0f}"
+            yield name, batch, *row.split(), f"{difference:.1e}"
 
 
-def measure_grpc(
+def _grpc(
     base_path: pathlib.Path, sentences: Sequence[str], seconds: float
-) -> None:
+) -> Iterator[tuple]:
     words = " ".join(sentences).split()
-    print("\n| words | texts per request | clients | requests/s | p50, ms | p99, ms |")
-    print("|---|---|---|---|---|---|")
     with serving.DevServer({base_path.name: base_path}) as server:
 
-        def measure(length: int, batch: int, clients: int, rate: float = 0) -> float:
-            texts = [
-                " ".join(words[i : i + length])
-                for i in range(0, len(words) - length, length)
-            ]
+        def request(length: int, batch: int, clients: int, rate: float = 0) -> tuple:
+            starts = range(0, len(words) - length, length)
+            texts = [" ".join(words[i : i + length]) for i in starts]
             start = time.perf_counter()
-            times = _latencies(
-                server.address, base_path.name, texts, batch, clients, seconds, rate
-            )
+            to_model = server.address, base_path.name
+            times = _request_times(*to_model, texts, batch, clients, seconds, rate)
             per_second = len(times) / (time.perf_counter() - start)
             p50, p99 = np.percentile(times, [50, 99]) * 1000
             who = f"{rate:.0f}/s at random" if rate else clients
-            print(
-                f"| {length} | {batch} | {who} | {per_second:.1f} | {p50:.0f} "
-                f"| {p99:.0f} |",
-                flush=True,
-            )
-            return per_second
+            return length, batch, who, f"{per_second:.1f}", f"{p50:.0f}", f"{p99:.0f}"
 
-        measure(8, 1, 1)  # Warm-up of clients and server.
-        for length in (8, 32, 128):
-            for batch in (1, _BATCH):
-                rates = [measure(length, batch, clients) for clients in (1, 4, 16)]
-                if batch == 1:
-                    for load in (0.3, 0.5, 0.7, 0.9):
-                        measure(length, batch, 32, load * max(rates))
+        request(8, 1, 1)  # Warm-up of clients and server.
+        for length, batch in itertools.product((8, 32, 128), (1, _BATCH)):
+            rows = [request(length, batch, clients) for clients in (1, 4, 16)]
+            yield from rows
+            if batch == 1:
+                most = max(float(row[3]) for row in rows)
+                for load in (0.3, 0.5, 0.7, 0.9):
+                    yield request(length, batch, 32, load * most)
 
 
-def _latencies(
+def _request_times(
     address: str,
     model: str,
     texts: Sequence[str],

@@ -6,30 +6,23 @@
 
 Both folders hold records of the same text: `bert_tf.corpus` made the second one with
 `--pack=false`. bert_tf trains on packed rows, the peers on one padded pair per row.
-Each variant runs in its own process. Each round runs all variants, so that changes of
-the machine's speed affect all of them. Prints the medians of wall time and processor
-time per step, the real tokens per second, and the speed relative to KerasHub float32
-(by processor time, which is less affected by other programs). Skips transformers and
-JAX if not installed.
+Prints tokens without padding per second of wall time and of processor time, and the
+speed relative to KerasHub float32, medians over the rounds. Skips transformers and JAX
+if not installed.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import json
-import os
-import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from benchmarks import peers
+from benchmarks import measure, peers
 from bert_tf import cli
 from bert_tf.modeling import BertConfig
 
-_BATCHES = 4  # The steps cycle through them.
+_BASELINE = "KerasHub float32"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,179 +33,71 @@ class BenchmarkConfig(cli.Options):
     unpacked: str = cli.option(help="Records of the same text, one pair per row.")
     size: str = cli.option("small", help="Architecture.")
     batch_size: int = cli.option(16, help="Rows per step.", minimum=1)
-    steps: int = cli.option(8, help="Timed steps per variant and round.")
+    steps: int = cli.option(8, help="Steps per variant and round.", minimum=1)
     rounds: int = cli.option(3, help="Number of rounds.", minimum=1)
     variants: str = cli.option("", help="Run only variants whose names contain this.")
-    variant: str = cli.option(
-        "", help="Time one variant and print JSON; for internal use."
-    )
-
-
-VARIANTS = {
-    "KerasHub float32": ("keras_hub", "float32", False),
-    "transformers + torch float32": ("torch", "float32", False),
-    "bert_tf float32": ("bert_tf", "float32", False),
-    "bert_tf float32, XLA": ("bert_tf", "float32", True),
-    "bert_tf float32, JAX": ("jax", "float32", True),
-    "KerasHub mixed_bfloat16": ("keras_hub", "mixed_bfloat16", False),
-    "bert_tf mixed_bfloat16": ("bert_tf", "mixed_bfloat16", False),
-    "bert_tf mixed_bfloat16, JAX": ("jax", "mixed_bfloat16", True),
-}
 
 
 def main(options: BenchmarkConfig) -> None:
-    if options.variant:
-        print(json.dumps(_time(options, *VARIANTS[options.variant])))
-        return
-    results: dict[str, list[dict]] = {
-        name: []
-        for name, (library, *_) in VARIANTS.items()
-        if (options.variants in name or name == "KerasHub float32")
-        and (library not in ("torch", "jax") or importlib.util.find_spec(library))
+    """Prints the table."""
+    records = {"packed": options.packed, "unpacked": options.unpacked}
+    batches = {
+        name: measure.in_process(_read, path, options.batch_size, options.steps)
+        for name, path in records.items()
     }
-    flags = [
-        f"--{name}={value}"
-        for name, value in options.to_dict().items()
-        if name not in ("variant", "variants")
-    ]
-    for _ in range(options.rounds):
-        for name, found in results.items():
-            command = [sys.executable, "-m", "benchmarks.training_step", *flags]
-            backend = "jax" if VARIANTS[name][0] == "jax" else "tensorflow"
-            output = subprocess.run(
-                [*command, f"--variant={name}"],
-                env=os.environ | {"KERAS_BACKEND": backend},
-                stdout=subprocess.PIPE,
-                check=True,
-            ).stdout
-            found.append(json.loads(output.splitlines()[-1]))
-    print(
-        f"{options.size}, {options.batch_size} rows a step; medians of "
-        f"{options.rounds} rounds\n\n"
-        "| | s/step | processor, s | tokens/s | speed relative to KerasHub float32 |\n"
-        "|---|---|---|---|---|"
-    )
-
-    def median(found: list[dict], of: Callable[[dict], float]) -> float:
-        return statistics.median(of(result) for result in found)
-
-    def cost(result: dict) -> float:
-        return result["processor"] / result["tokens"]
-
-    baseline = results["KerasHub float32"]
-    for name, found in results.items():
-        ratios = (cost(b) / cost(r) for b, r in zip(baseline, found, strict=True))
-        print(
-            f"| {name} | {median(found, lambda r: r['seconds']):.2f} "
-            f"| {median(found, lambda r: r['processor']):.2f} "
-            f"| {median(found, lambda r: r['tokens'] / r['seconds']):,.0f} "
-            f"| {statistics.median(ratios):.2f} |"
-        )
+    workers, tokens = {}, {}
+    for name, (build, library, rows, *arguments) in VARIANTS.items():
+        is_chosen = options.variants in name or name == _BASELINE
+        if is_chosen and importlib.util.find_spec(library):
+            vocabulary_size, found = batches[rows]
+            bert = BertConfig.from_size(options.size, vocabulary_size)
+            backend = "jax" if library == "jax" else "tensorflow"
+            environment = {"KERAS_BACKEND": backend}
+            workers[name] = measure.Worker(
+                build, bert, found, *arguments, **environment
+            )
+            tokens[name] = [int((x["padding_mask"] > 0).sum()) for x, _, _ in found]
+    print(f"{options.size}, {options.batch_size} rows a step")
+    measure.print_rates(workers, tokens, options.rounds, _BASELINE)
 
 
-def _time(options: BenchmarkConfig, library: str, dtype: str, xla: bool) -> dict:
+def _read(records: str, batch_size: int, count: int) -> tuple[int, list[tuple]]:
+    """Returns the size of the vocabulary and `count` batches."""
     from bert_tf import data
 
-    packed = library in ("bert_tf", "jax")
-    records = options.packed if packed else options.unpacked
-    records = data.Records(records)
-    dataset = records.dataset(batch_size=options.batch_size)
-    batches = list(dataset.take(_BATCHES))
-    bert = BertConfig.from_size(options.size, records.vocabulary.size)
-    if library == "torch":
-        arrays = list(dataset.take(_BATCHES).as_numpy_iterator())
-        result = peers.in_new_process(_time_torch, bert, arrays, options.steps)
-    else:
-        step = keras_step(bert, batches, library, dtype, xla)
-        result = _time_steps(step, options.steps)
-    tokens = sum(int((x["padding_mask"].numpy() > 0).sum()) for x, _, _ in batches)
-    return {**result, "tokens": tokens / len(batches)}
+    opened = data.Records(records)
+    batches = opened.dataset(batch_size=batch_size).take(count)
+    return opened.vocabulary.size, list(batches.as_numpy_iterator())
 
 
-def _time_steps(step: Callable, count: int) -> dict[str, float]:
-    """Returns the medians of the wall time and the processor time of a step."""
-    for _ in range(2):
-        step()
-    seconds, processor = [], []
-    for _ in range(count):
-        start = time.perf_counter(), time.process_time()
-        step()
-        seconds.append(time.perf_counter() - start[0])
-        processor.append(time.process_time() - start[1])
-    return {
-        "seconds": statistics.median(seconds),
-        "processor": statistics.median(processor),
-    }
-
-
-def keras_step(bert, batches, library: str, dtype: str, xla: bool = False) -> Callable:
-    import keras
-    import tensorflow as tf
-
+def _bert_tf(
+    bert: BertConfig, batches: Sequence[tuple], dtype: str, xla: bool = False
+) -> Callable:
     from bert_tf import modeling
-    from bert_tf.training import AdamW
 
-    if library in ("bert_tf", "jax"):
-        model = modeling.BertPretrainer(modeling.BertBackbone(bert, dtype=dtype))
-        model.compile(AdamW(1e-4), jit_compile=xla)
-    else:
-        model = _keras_hub(bert, dtype)
-        batches = [_without_row_axis(*batch) for batch in batches]
-        model.compile(
-            AdamW(1e-4),
-            jit_compile=xla,
-            loss={
-                name: keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-                for name in model.output
-            },
-            weighted_metrics={
-                name: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
-                for name in model.output
-            },
-        )
-    model.optimizer.build(model.trainable_variables)
-    if library == "jax":  # Creates the metrics, which are part of the state.
-        model.train_on_batch(*tf.nest.map_structure(lambda t: t.numpy(), batches[0]))
-    stacked = tf.nest.map_structure(lambda *parts: tf.stack(parts), *batches)
-    iterator = iter(tf.data.Dataset.from_tensor_slices(stacked).repeat())
-    model.make_train_function()
-    if library == "jax":
-        return _jax_step(model, stacked)
-    return lambda: model.train_function(iterator)
+    model = modeling.BertPretrainer(modeling.BertBackbone(bert, dtype=dtype))
+    return peers.keras_step(model, batches, jit_compile=xla)
 
 
-def _jax_step(model, stacked) -> Callable:
-    import jax
+def _on_jax(bert: BertConfig, batches: Sequence[tuple], dtype: str) -> Callable:
     import tensorflow as tf
 
-    dataset = tf.data.Dataset.from_tensor_slices(stacked).repeat()
-    iterator = dataset.as_numpy_iterator()
-    groups = (
-        model.trainable_variables,
-        model.non_trainable_variables,
-        model.optimizer.variables,
-        model.metrics_variables,
-    )
-    state = tuple([variable.value for variable in group] for group in groups)
+    from bert_tf import modeling, training
 
-    def step():
-        nonlocal state
-        _, state = model.train_function(state, iterator)
-        jax.block_until_ready(state)
-
-    return step
+    devices = training.strategy.strategy("default")
+    model = modeling.BertPretrainer(modeling.BertBackbone(bert, dtype=dtype))
+    model.compile(training.AdamW(1e-4))
+    training.strategy.create_training_variables(model)
+    steps = devices.steps(model, 0)
+    datasets = [tf.data.Dataset.from_tensors(batch) for batch in batches]
+    return lambda number: bool(steps.run(steps.distribute(datasets[number]), 1).any())
 
 
-def _without_row_axis(x, y, weights):
-    """The batch for a model that takes one pair per row."""
-    x = {name: value for name, value in x.items() if name != "first_positions"}
-    y, weights = (d | {"nsp": d["nsp"][:, 0]} for d in (y, weights))
-    return x, y, weights
-
-
-def _keras_hub(bert: BertConfig, dtype: str):
+def _keras_hub(bert: BertConfig, batches: Sequence[tuple], dtype: str) -> Callable:
     import keras
     import keras_hub
+
+    from bert_tf import modeling
 
     backbone = peers.keras_hub_backbone(bert, dtype)
     head = keras_hub.layers.MaskedLMHead(
@@ -227,26 +112,39 @@ def _keras_hub(bert: BertConfig, dtype: str):
         "mlm": head(encoded["sequence_output"], mask_positions=positions),
         "nsp": keras.layers.Dense(2, dtype="float32")(encoded["pooled_output"]),
     }
-    return keras.Model(backbone.input | {"mask_positions": positions}, outputs)
+    model = keras.Model(backbone.input | {"mask_positions": positions}, outputs)
+    losses = modeling.cross_entropies(model.output)
+    batches = [_without_row_axis(*batch) for batch in batches]
+    return peers.keras_step(model, batches, jit_compile=False, **losses)
 
 
-def _time_torch(bert: BertConfig, batches, steps: int) -> dict[str, float]:
-    import itertools
+def _without_row_axis(x, y, weights) -> tuple:
+    """Returns the batch for a model that takes one pair per row."""
+    x = {name: value for name, value in x.items() if name != "first_positions"}
+    y, weights = (d | {"nsp": d["nsp"][:, 0]} for d in (y, weights))
+    return x, y, weights
 
-    import torch
+
+def _torch(bert: BertConfig, batches: Sequence[tuple]) -> Callable:
     import transformers
 
-    model = transformers.BertForPreTraining(peers.transformers_config(bert)).train()
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
-    cycle = itertools.cycle([peers.transformers_batch(*batch) for batch in batches])
+    model = transformers.BertForPreTraining(peers.transformers_config(bert))
+    return peers.torch_step(model, [peers.transformers_batch(*b) for b in batches])
 
-    def step():
-        optimizer.zero_grad()
-        model(**next(cycle)).loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
 
-    return _time_steps(step, steps)
+# Name -> function, package that it needs, records, arguments of the function.
+VARIANTS: dict[str, tuple[Any, ...]] = {
+    _BASELINE: (_keras_hub, "keras_hub", "unpacked", "float32"),
+    "transformers + torch float32": (_torch, "torch", "unpacked"),
+    "bert_tf float32": (_bert_tf, "keras", "packed", "float32"),
+    "bert_tf float32, XLA": (_bert_tf, "keras", "packed", "float32", True),
+    "bert_tf float32, JAX": (_on_jax, "jax", "packed", "float32"),
+    "KerasHub mixed_bfloat16": (
+        *(_keras_hub, "keras_hub", "unpacked", "mixed_bfloat16"),
+    ),
+    "bert_tf mixed_bfloat16": (_bert_tf, "keras", "packed", "mixed_bfloat16"),
+    "bert_tf mixed_bfloat16, JAX": (_on_jax, "jax", "packed", "mixed_bfloat16"),
+}
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 
 import keras
 import numpy as np
@@ -298,8 +297,12 @@ def test_commands_in_readme_run(tmp_path):
         with socket.create_server(("127.0.0.1", 0)) as free:
             ports[name] = free.getsockname()[1]
     blocks = re.findall(r"^```\n(.*?)^```", read(README), re.DOTALL | re.MULTILINE)
-    outputs = {}
     server = None
+    options = {"cwd": tmp_path, "stdout": subprocess.PIPE, "text": True}
+    options["env"] = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "CUDA_VISIBLE_DEVICES": "-1",
+    }
     try:
         for module, arguments in commands("\n".join(blocks)):
             if any("=hf://" in argument for argument in arguments):
@@ -307,18 +310,18 @@ def test_commands_in_readme_run(tmp_path):
             command = [sys.executable, "-m", module, *arguments, *TOY.get(module, [])]
             if module == "bert_tf.serve":
                 command += [f"--{name}={port}" for name, port in ports.items()]
-                server = start(command, tmp_path)
-                continue
-            if module == "bert_tf.client":
-                if not server:
-                    continue  # The first lines of the README show the answer.
+                server = subprocess.Popen(command, **options)
+                assert "Ready.\n" in iter(server.stdout.readline, "")
+            elif module != "bert_tf.client":
+                subprocess.run(command, **options, check=True)
+            elif server:  # The first lines of the README show the answer.
                 command.append(f"--address=127.0.0.1:{ports['port']}")
-            outputs[module] = run(command, tmp_path)
+                answer = subprocess.run(command, **options, check=True).stdout
     finally:
         if server:
             server.terminate()
             assert server.wait(timeout=60) == 0
-    assert json.loads(outputs["bert_tf.client"])["label"] in ("good", "bad")
+    assert json.loads(answer)["label"] in ("good", "bad")
     assert (tmp_path / "saved_models/verdict/1").is_dir()
 
 
@@ -335,32 +338,6 @@ def make_text_and_tables(folder: pathlib.Path) -> None:
     for name in ("train", "dev"):
         rows = [f'"{sentence()}",{rng.choice(["good", "bad"])}' for _ in range(40)]
         (folder / f"{name}.csv").write_text("\n".join(["review,verdict", *rows]))
-
-
-def environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1"}
-
-
-def run(command: list[str], folder: pathlib.Path) -> str:
-    done = subprocess.run(
-        command, cwd=folder, env=environment(), capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def start(command: list[str], folder: pathlib.Path) -> subprocess.Popen:
-    """Starts a server and waits until it is ready."""
-    log = folder / "serve.log"
-    with log.open("w") as file:
-        process = subprocess.Popen(
-            command, cwd=folder, env=environment(), stdout=file, stderr=file
-        )
-    end = time.monotonic() + 120
-    while "Ready." not in log.read_text() and time.monotonic() < end:
-        assert process.poll() is None, log.read_text()
-        time.sleep(0.2)
-    return process
 
 
 @pytest.mark.slow

