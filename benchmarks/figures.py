@@ -31,16 +31,12 @@ _PANELS = {
         ("val_loss", "held-out loss", 1),
         {"learning.csv": "{library}, {recipe} recipe"},
     ),
-    "BERT mini, initialization": (
-        ("val_mlm_accuracy", "held-out masked LM accuracy, %", 100),
-        {"mini_initialization.csv": "{initialization}"},
-    ),
-    "BERT mini, rows of 32 to 128": (
+    "BERT mini": (
         ("val_mlm_accuracy", "held-out masked LM accuracy, %", 100),
         {
-            "mini_longer_rows.csv": "local attention",
-            "mini_bigram_64_128.csv": "bigram model, rows of 64 and 128",
-            "mini_bigram_long.csv": "bigram model",
+            "mini_bigram_64_128.csv": "rows of 64 and 128",
+            "mini_bigram_long.csv": "rows of 32, 64 and 128",
+            "mini_three_draws.csv": "rows of 64 and 128, three draws of pairs",
         },
     ),
 }
