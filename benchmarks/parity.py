@@ -66,9 +66,13 @@ def rows(options: ParityConfig) -> Iterator[tuple[str, str, str]]:
             names += measure.in_process(write_variants, options.model, root)
         theirs = measure.Worker(_peers)
         for name in names:
-            for what, difference in compare(name, texts, lambda *a: theirs(*a).value):
-                is_count = isinstance(difference, int)
-                shown = difference or "none" if is_count else f"{difference:.1e}"
+            found = (
+                *compare(name, texts, lambda *a: theirs(*a).value),
+                *exported(name, texts),
+            )
+            for what, largest in found:
+                is_count = isinstance(largest, int)
+                shown = largest or "none" if is_count else f"{largest:.1e}"
                 yield pathlib.Path(name).name, what, str(shown)
         theirs.close()
 
@@ -83,30 +87,39 @@ def compare(
         texts: N texts.
         theirs: `their_outputs`, or a function that calls it in another process.
     """
-    from bert_tf import checkpoints, export, serving
+    from bert_tf import checkpoints
 
     ours, columns = our_outputs(folder, texts)
     expected = theirs(str(folder), columns)
     for what in expected:
         if what in ours:
             yield what, difference(ours[what], expected[what])
-    checkpoint = checkpoints.open_checkpoint(folder)
     with tempfile.TemporaryDirectory() as root:
-        flags = {"model_dir": str(folder), "output": root, "name": "served"}
-        path = export.main(export.ExportConfig(**flags))
-        served = serving.Servable("served", 1, path)
-        names = served.signature("").inputs
-        outputs = served.run(
-            "", {k: np.array(c, object) for k, c in zip(names, columns)}
-        )
-        answers = serving.load(folder).predict(**dict(zip(names, columns)))
-        floats = [k for k, x in answers.items() if x.dtype.kind == "f"]
-        yield "export", max(difference(outputs[k], answers[k]) for k in floats)
         copy = f"{root}/copy"
-        checkpoints.write_checkpoint(checkpoint, copy)
+        checkpoints.write_checkpoint(checkpoints.open_checkpoint(folder), copy)
         again = theirs(copy, columns)
         changed = [k for k in expected if not np.array_equal(again[k], expected[k])]
         yield "converted to a model directory", len(changed)
+
+
+def exported(folder: str, texts: Sequence[str]) -> Iterator[tuple[str, float | int]]:
+    """Yields comparisons of `bert_tf.load` with the export, and with KerasHub."""
+    from bert_tf import export, serving
+
+    model, texts = serving.load(folder), list(texts)
+    checkpoint = model.checkpoint
+    with tempfile.TemporaryDirectory() as root:
+        flags = {"model_dir": str(folder), "output": root, "name": "served"}
+        served = serving.Servable(
+            "served", 1, export.main(export.ExportConfig(**flags))
+        )
+        names = served.signature("").inputs
+        columns = {k: [[x] for x in texts] if k == "choices" else texts for k in names}
+        answers = model.predict(**columns)
+        arrays = {name: np.array(column, object) for name, column in columns.items()}
+        for name, output in served.run("", arrays).items():
+            if answers[name].dtype.kind == "f":
+                yield f"export, {name}", difference(output, answers[name])
         if checkpoint.architecture.model_type == "bert":
             yield (
                 "converted to a preset of KerasHub",

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import bert_tf
+from benchmarks import parity
 from bert_tf import evaluate
 from bert_tf.checkpoints import open_checkpoint, write_checkpoint
 from bert_tf.lazy import lazy_import
@@ -24,18 +25,9 @@ pytestmark = pytest.mark.skipif(
     not all(map(importlib.util.find_spec, PEERS)), reason=f"Needs {', '.join(PEERS)}."
 )
 torch, transformers, sentence_transformers = map(lazy_import, PEERS)
-TEXTS = ["the cat sat on the mat", "a mats, Cats"]  # 6 tokens each, no padding.
+TEXTS = ["the cat sat on the mat", "a b cat, on"]
 NAMES = ("input_ids", "token_type_ids", "attention_mask")
 PAIRS = [TEXTS, ["a b c", "the mats"]]
-
-# Tasks with a class in transformers.
-CLASSES = {
-    "classes": "SequenceClassification",
-    "scores": "SequenceClassification",
-    "tags": "TokenClassification",
-    "spans": "QuestionAnswering",
-    "choices": "MultipleChoice",
-}
 
 
 @pytest.fixture(scope="module")
@@ -61,35 +53,14 @@ def pretrained(theirs, tmp_path_factory):
     return folder
 
 
-def run_theirs(class_name, folder, *texts):
-    """Returns the inputs and the outputs of a model class."""
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    inputs = tokenizer(*texts, padding=True, return_tensors="pt")
-    model = getattr(transformers, class_name).from_pretrained(folder).eval()
-    if class_name.endswith("MultipleChoice"):
-        inputs = {name: tensor[:, None] for name, tensor in inputs.items()}
+def test_next_sentence_of_a_pretrained_model(pretrained):
+    inputs = transformers.AutoTokenizer.from_pretrained(pretrained)(
+        *PAIRS, padding=True, return_tensors="pt"
+    )
+    model = transformers.AutoModelForPreTraining.from_pretrained(pretrained).eval()
     with torch.no_grad():
-        return inputs, model(**inputs)
-
-
-def run_ours(folder, inputs):
-    """Returns the outputs for the same inputs here."""
-    inputs = [inputs[name].int().numpy() for name in NAMES]
-    outputs = bert_tf.load(folder).signatures["ids"](*inputs)
-    return {name: tensor.numpy() for name, tensor in outputs.items()}
-
-
-def test_pretrained_model(pretrained):
-    fill = transformers.pipeline("fill-mask", model=str(pretrained))
-    answer = bert_tf.load(pretrained).predict(["the [MASK] sat"])
-    expected = fill("the [MASK] sat")
-    scores = [candidate["score"] for candidate in expected]
-    np.testing.assert_allclose(answer["scores"][0, 0, :5], scores, atol=1e-5)
-    tokens = [candidate["token_str"] for candidate in expected]
-    assert answer["tokens"][0, 0, :5].tolist() == tokens
-    _, outputs = run_theirs("AutoModelForPreTraining", pretrained, *PAIRS)
+        theirs = torch.softmax(model(**inputs).seq_relationship_logits, -1)
     ours = bert_tf.load(pretrained).predict(*PAIRS, signature="next_sentence")
-    theirs = torch.softmax(outputs.seq_relationship_logits, -1)
     np.testing.assert_allclose(ours["probabilities"], theirs, atol=1e-5)
 
 
@@ -139,37 +110,15 @@ def folders(pretrained, tmp_path_factory, vocabulary):
     return write
 
 
-@pytest.mark.parametrize("name", CLASSES)
-def test_logits_of_tasks(name, folders):
-    folder = folders(name)
-    inputs, outputs = run_theirs(f"AutoModelFor{CLASSES[name]}", folder, *PAIRS)
-    ours = run_ours(folder, inputs)
-    for key in ours:
-        np.testing.assert_allclose(ours[key], outputs[key], atol=1e-5)
-    assert len({*np.ravel([*ours.values()])}) > 1
-
-
-def test_pipeline_of_a_classifier(folders):
-    folder = folders("classes")
-    classify = transformers.pipeline("text-classification", model=str(folder))
-    pairs = [{"text": a, "text_pair": b} for a, b in zip(*PAIRS)]
-    answers = bert_tf.load(folder).predict(*PAIRS)
-    for answer, label, scores in zip(
-        classify(pairs), answers["label"], answers["probabilities"]
-    ):
-        assert answer["label"] == label
-        assert answer["score"] == pytest.approx(scores.max(), abs=1e-5)
-
-
-def test_pipeline_of_a_tagger(folders):
-    folder = folders("tags")
-    tag = transformers.pipeline("ner", model=str(folder), ignore_labels=[])
-    answer = bert_tf.load(folder).predict(TEXTS[:1])
-    expected = tag(TEXTS[0])
-    assert answer["words"][0].tolist() == [piece["word"] for piece in expected]
-    assert answer["tags"][0].tolist() == [piece["entity"] for piece in expected]
-    scores = [piece["score"] for piece in expected]
-    np.testing.assert_allclose(answer["scores"][0], scores, atol=1e-5)
+@pytest.mark.parametrize(
+    "name", ["pretrained", "classes", "scores", "tags", "spans", "choices", "vectors"]
+)
+def test_folders_equal_the_peers(name, pretrained, folders):
+    folder = pretrained if name == "pretrained" else folders(name)
+    found = dict(parity.compare(folder, TEXTS, parity.their_outputs))
+    assert len(found) > 3
+    for what, difference in found.items():
+        assert difference < 1e-5, what
 
 
 def test_head_that_transformers_lacks(folders):
@@ -188,11 +137,12 @@ def test_head_that_transformers_lacks(folders):
     np.testing.assert_allclose(outputs, expected, atol=1e-5)
 
 
-def test_sentence_encoder(folders, tmp_path):
+def test_sentence_encoder_that_a_peer_saved(folders, tmp_path):
     folder = folders("vectors")
     model = sentence_transformers.SentenceTransformer(str(folder))
-    ours = bert_tf.load(folder).predict(TEXTS)["sentence_embedding"]
-    np.testing.assert_allclose(ours, model.encode(TEXTS), atol=1e-5)
     model.save_pretrained(str(tmp_path / "again"))
-    again = bert_tf.load(tmp_path / "again").predict(TEXTS)["sentence_embedding"]
+    ours, again = (
+        bert_tf.load(path).predict(TEXTS)["sentence_embedding"]
+        for path in (folder, tmp_path / "again")
+    )
     np.testing.assert_array_equal(ours, again)
