@@ -67,7 +67,7 @@ def main(options: BenchmarkConfig) -> None:
         ValueError: A path does not exist, or a program failed.
     """
     measure.print_table(
-        " program|text|processor time|MB/s per core|without start-up|MB/s in all"
+        "program|text|processor time|MB/s per core|without start-up|MB/s in all"
         "|peak memory",
         _rows(options),
     )

@@ -90,7 +90,7 @@ def main(options: GainConfig) -> None:
                 runs.append((row.name, start, seed, scores[start][-1]))
         lines.append((row.name, row.examples or "all", *_gain(**scores)))
         data.write_table(folder / "gain.csv", [dict(zip(names, x)) for x in runs])
-    header = " data set|examples|pre-trained|random weights|gain|gain / deviation"
+    header = "data set|examples|pre-trained|random weights|gain|gain / deviation"
     text = "\n".join(measure.table(header, lines))
     (folder / "gain.md").write_text(f"{text}\n", encoding="utf-8")
     print(f"\n{text}")

@@ -121,16 +121,10 @@ def print_table(header: str, rows: Iterable[Sequence[Any]]) -> None:
 
 
 def table(header: str, rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """Yields the lines of a Markdown table.
-
-    Args:
-        header: Titles separated by "|". A title that starts with a space is a text,
-            all others are numbers, right-aligned.
-        rows: The cells of each row.
-    """
-    titles = header.split("|")
-    yield f"| {' | '.join(title.strip() for title in titles)} |"
-    yield f"|{'|'.join('---' if x.startswith(' ') else '--:' for x in titles)}|"
+    """Yields the lines of a Markdown table. The titles in `header` are "a|b|c"."""
+    titles = [title.strip() for title in header.split("|")]
+    yield f"| {' | '.join(titles)} |"
+    yield "|---" * len(titles) + "|"
     for row in rows:
         yield f"| {' | '.join(map(str, row))} |"
 
@@ -166,4 +160,4 @@ def print_rates(
         ratios = [a / b for a, b in zip(cpu, base)]
         medians = map(statistics.median, (seconds, cpu, ratios))
         rows.append((name, *"{:,.0f} {:,.0f} {:.2f}".format(*medians).split()))
-    print_table(f" |tokens/s|per CPU second|speed relative to {baseline}, CPU", rows)
+    print_table(f"|tokens/s|per CPU second|speed relative to {baseline}, CPU", rows)

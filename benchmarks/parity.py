@@ -12,9 +12,9 @@ with other modules of sentence-transformers.
 
 Prints a table of the largest absolute differences, or of the number of texts with
 different answers: token ids, hidden states of all layers, logits, the answers and
-scores of `bert_tf.load` and of the pipelines, the export, and the folder converted to a
-model directory and to a preset of KerasHub. tests/checkpoints runs the same comparisons
-on toys. No GPU is needed.
+scores of `bert_tf.load` and of the pipelines, those of the export, and the folder
+converted to a model directory. tests/checkpoints runs the same comparisons on toys. No
+GPU is needed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ParityConfig(cli.Options):
 
 def main(options: ParityConfig) -> None:
     """Prints the table."""
-    measure.print_table(" model| what|difference", rows(options))
+    measure.print_table("model|what|difference", rows(options))
 
 
 def rows(options: ParityConfig) -> Iterator[tuple[str, str, str]]:
@@ -103,11 +103,10 @@ def compare(
 
 
 def exported(folder: str, texts: Sequence[str]) -> Iterator[tuple[str, float | int]]:
-    """Yields comparisons of `bert_tf.load` with the export, and with KerasHub."""
+    """Yields comparisons of the answers of `bert_tf.load` with those of the export."""
     from bert_tf import export, serving
 
     model, texts = serving.load(folder), list(texts)
-    checkpoint = model.checkpoint
     with tempfile.TemporaryDirectory() as root:
         flags = {"model_dir": str(folder), "output": root, "name": "served"}
         served = serving.Servable(
@@ -120,11 +119,6 @@ def exported(folder: str, texts: Sequence[str]) -> Iterator[tuple[str, float | i
         for name, output in served.run("", arrays).items():
             if answers[name].dtype.kind == "f":
                 yield f"export, {name}", difference(output, answers[name])
-        if checkpoint.architecture.model_type == "bert":
-            yield (
-                "converted to a preset of KerasHub",
-                _keras_hub(checkpoint, root, texts),
-            )
 
 
 def difference(ours: np.ndarray, theirs: np.ndarray) -> float | int:
@@ -202,24 +196,6 @@ def _at_tokens(logits: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Returns logits, 0 at padding."""
     is_token = mask if logits.ndim == 3 else mask[..., 0]
     return logits * is_token if logits.shape[:2] == mask.shape[:2] else logits
-
-
-def _keras_hub(checkpoint: Any, root: str, texts: Sequence[str]) -> float:
-    """Returns the difference of the last hidden states; KerasHub has the tanh GELU."""
-    import keras_hub
-
-    from bert_tf import BertBackbone, Tokenizer, checkpoints
-
-    checkpoints.write_checkpoint(checkpoint, f"{root}/preset", "keras_hub")
-    config = dataclasses.replace(checkpoint.architecture, activation="gelu_tanh")
-    ours = BertBackbone(config, dtype="float32")
-    ours.set_weights(checkpoint.load_backbone("float32").get_weights())
-    theirs = keras_hub.models.BertBackbone.from_preset(f"{root}/preset")
-    tokenizer = Tokenizer.from_checkpoint(checkpoint)
-    inputs = tokenizer.encode(list(texts), max_sequence_length=_length(checkpoint))
-    states = [np.array(x(inputs)["sequence_output"]) for x in (ours, theirs)]
-    mask = inputs["padding_mask"].numpy()[..., np.newaxis]
-    return difference(*(x * mask for x in states))
 
 
 # --- Peers, in a process without TensorFlow --------------------------------------

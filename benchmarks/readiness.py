@@ -48,7 +48,7 @@ class ReadinessConfig(cli.Options):
 def main(options: ReadinessConfig) -> None:
     """Prints the table."""
     vocabulary = text.Vocabulary.from_file(options.vocabulary)
-    measure.print_table(" size| |wall, s|CPU, s", _rows(options, vocabulary))
+    measure.print_table("size||wall, s|CPU, s", _rows(options, vocabulary))
 
 
 def _rows(options: ReadinessConfig, vocabulary: text.Vocabulary) -> Iterator[tuple]:

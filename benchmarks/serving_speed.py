@@ -80,7 +80,7 @@ def main(options: SpeedConfig) -> None:
             except ModuleNotFoundError as error:
                 print(f"Without {name}: {error}.")
         measure.print_table(
-            " |batch|p50, ms|p99, ms|CPU time, ms|sentences/s|max diff.",
+            "|batch|p50, ms|p99, ms|CPU time, ms|sentences/s|max diff.",
             _latencies(workers, sentences, options.rounds),
         )
         if options.seconds:

@@ -7,59 +7,28 @@ from benchmarks import structure
 FILES = {
     "bert_tf/__init__.py": "",
     "bert_tf/__init__.pyi": "",
-    "bert_tf/lazy.py": "def lazy_import(name): ...",
-    "bert_tf/cli.py": "from bert_tf import lazy\n",
+    "bert_tf/lazy.py": "'A docstring.'\n\ndef lazy_import(name): ...  # A comment.\n",
     "bert_tf/text/__init__.py": "",
-    "bert_tf/text/__init__.pyi": """
-from bert_tf.text import words as words
-from bert_tf.text.tokenizer import Tokenizer as Tokenizer
-""",
-    "bert_tf/text/tokenizer.py": """
-from bert_tf import cli
-
-class Tokenizer: ...
-""",
+    "bert_tf/text/__init__.pyi": "from bert_tf.text import words as words\n"
+    "from bert_tf.text.tokenizer import Tokenizer as Tokenizer\n",
+    "bert_tf/text/tokenizer.py": "class Tokenizer:\n    '''A docstring.\n\n    '''\n",
     "bert_tf/text/words.py": "from bert_tf.text import tokenizer\n",
-    "bert_tf/modeling/__init__.py": "",
-    "bert_tf/modeling/__init__.pyi": "from bert_tf.modeling.bert import Bert as Bert\n",
-    "bert_tf/modeling/bert.py": '''"""A docstring."""
-
-import keras  # A comment.
-
-
-class Bert(keras.Model):
-    # A comment on a line of its own.
-    def call(self, inputs):
-        """A docstring.
-
-        Two more lines.
-        """
-        return (
-            inputs
-        )
-''',
     "bert_tf/vocab.py": """
 import typing
-from bert_tf import cli, text
+from bert_tf import text
 from bert_tf.lazy import lazy_import
 
 if typing.TYPE_CHECKING:
-    from bert_tf.modeling import Bert
-else:
-    import json
+    from bert_tf.text import words
 
-tf = lazy_import("tensorflow")
-
-def main():
-    def inner():
-        return text.Tokenizer()
+lazy_import("bert_tf.corpus")
+def main(): return text.Tokenizer(
+    # A comment in a line of its own.
+)
 """,
+    "bert_tf/corpus.py": "",
     "tasks/__init__.py": "",
-    "tasks/tagging.py": """
-import bert_tf
-
-print(bert_tf.text.words, bert_tf.modeling.unknown)
-""",
+    "tasks/tagging.py": "import bert_tf\nprint(bert_tf.text.words, bert_tf.text.no)\n",
 }
 
 
@@ -69,19 +38,17 @@ def test_imports_and_table(tmp_path, capsys):
         (tmp_path / name).write_text(text)
     assert structure.Checkout(tmp_path).graph() == {
         "bert_tf.lazy": set(),
-        "bert_tf.cli": {"bert_tf.lazy"},
-        "bert_tf.text.tokenizer": {"bert_tf.cli"},
+        "bert_tf.corpus": set(),
+        "bert_tf.text.tokenizer": set(),
         "bert_tf.text.words": {"bert_tf.text.tokenizer"},
-        "bert_tf.modeling.bert": set(),
-        "bert_tf.vocab": {f"bert_tf.{x}" for x in ("cli", "lazy", "text.tokenizer")},
+        "bert_tf.vocab": {f"bert_tf.{x}" for x in ("corpus", "lazy", "text.tokenizer")},
         "tasks.tagging": {"bert_tf.text.words"},
     }
     structure.main(structure.StructureConfig(path=str(tmp_path)))
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[2:] == [
-        "| code lines of bert_tf and tasks | 24 |",
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "| code lines of bert_tf and tasks | 13 |",
         "| of tests; of benchmarks | 0; 0 |",
-        "| modules; code lines of the longest | 7; 11 |",
-        # Packages: text, modeling. tasks -> text, vocab -> text.
-        "| imports between packages; with commands and tasks | 0; 2 |",
+        "| modules; code lines of the longest | 6; 8 |",
+        # vocab -> corpus, vocab -> text, tasks -> text.
+        "| imports between packages; with commands and tasks | 0; 3 |",
     ]
