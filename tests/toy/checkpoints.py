@@ -16,10 +16,11 @@ import keras
 import numpy as np
 import safetensors.numpy
 import tensorflow as tf
+import tokenizers
 
 from bert_tf.checkpoints import Checkpoint
 from bert_tf.modeling import BertConfig
-from bert_tf.text import SPECIAL_TOKENS, Vocabulary
+from bert_tf.text import Vocabulary
 
 # Two layers, two heads.
 V, S, T, H, I = 40, 16, 2, 8, 16  # noqa: E741, as in the code.
@@ -133,34 +134,9 @@ NORMALIZER = {
 
 
 def tokenizer_json(tokens: Sequence[str], **changes) -> dict:
-    """Returns the contents of a tokenizer.json, as transformers writes it."""
+    """Returns the contents of a tokenizer.json."""
     ids = {token: number for number, token in enumerate(tokens)}
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    special = [token for token in tokens if token in SPECIAL_TOKENS]
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {"id": ids[token], "content": token, "special": True, **flags}
-            for token in special
-        ],
-        "normalizer": NORMALIZER,
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {
-            "type": "BertProcessing",
-            "sep": ["[SEP]", ids["[SEP]"]],
-            "cls": ["[CLS]", ids["[CLS]"]],
-        },
-        "decoder": None,
-        "model": {
-            "type": "WordPiece",
-            "unk_token": "[UNK]",
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": 100,
-            "vocab": ids,
-        },
-    } | changes
+    return json.loads(tokenizers.BertWordPieceTokenizer(ids).to_str()) | changes
 
 
 def write_hugging_face(
