@@ -253,7 +253,8 @@ def their_outputs(folder: str, columns: Sequence[list]) -> dict[str, np.ndarray]
     elif head in ("ForMultipleChoice", "ForNextSentencePrediction"):
         found["probabilities"] = torch.softmax(outputs.logits, -1).numpy()
     elif head == "ForMaskedLM" or "prediction_logits" in outputs:
-        answers = pipeline("fill-mask")(columns[0])
+        fill = pipeline("fill-mask", model=folder)  # Without next sentence prediction.
+        answers = fill(columns[0])
         found["tokens"] = np.array([[x["token_str"] for x in row] for row in answers])
         found["scores of tokens"] = np.array([[x["score"] for x in r] for r in answers])
     elif head == "ForPreTraining":
