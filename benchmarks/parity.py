@@ -202,6 +202,10 @@ def _at_tokens(logits: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def _peers() -> Callable:
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     return their_outputs
 
 
@@ -274,6 +278,7 @@ def write_variants(model: str, root: str) -> list[str]:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer import modules
 
+    _peers()  # Sets what is logged.
     torch.manual_seed(0)
     folders = []
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
