@@ -10,7 +10,8 @@ benchmark starts `bert_tf.serve` in a process of its own. Several clients send r
 of 1, 8 or 32 texts of 1 to 100 words over gRPC and REST, and invalid ones, and check
 that each is answered as expected. Output: a Markdown table with a row per tenth of the
 requests: memory of the server, its processor time per request, and latencies. Memory
-grows with the shapes that the server has seen, so run all 20,000 for a bound.
+grows with the shapes that the server has seen, so run all 20,000 for a bound. Needs
+Linux's /proc.
 """
 
 from __future__ import annotations

@@ -97,8 +97,6 @@ def _keras_hub(bert: BertConfig, batches: Sequence[tuple], dtype: str) -> Callab
     import keras
     import keras_hub
 
-    from bert_tf import modeling
-
     backbone = peers.keras_hub_backbone(bert, dtype)
     head = keras_hub.layers.MaskedLMHead(
         vocabulary_size=bert.vocabulary_size,
@@ -113,9 +111,15 @@ def _keras_hub(bert: BertConfig, batches: Sequence[tuple], dtype: str) -> Callab
         "nsp": keras.layers.Dense(2, dtype="float32")(encoded["pooled_output"]),
     }
     model = keras.Model(backbone.input | {"mask_positions": positions}, outputs)
-    losses = modeling.cross_entropies(model.output)
-    batches = [_without_row_axis(*batch) for batch in batches]
-    return peers.keras_step(model, batches, jit_compile=False, **losses)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    accuracy = [keras.metrics.SparseCategoricalAccuracy() for _ in outputs]
+    return peers.keras_step(
+        model,
+        [_without_row_axis(*batch) for batch in batches],
+        loss=dict.fromkeys(outputs, loss),
+        weighted_metrics={name: [x] for name, x in zip(outputs, accuracy)},
+        jit_compile=False,
+    )
 
 
 def _without_row_axis(x, y, weights) -> tuple:
