@@ -36,13 +36,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from absl import logging
 
-from bert_tf import cli, finetuning
+from bert_tf import cli, finetuning, heads
 from bert_tf.lazy import lazy_import
 
 scipy = lazy_import("scipy")
@@ -72,13 +73,12 @@ METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "mae": lambda *x: sklearn.metrics.mean_absolute_error(*x),
 }
 
-# Metrics of own tables, by `target_kind`.
+# Metrics of own tables, by `problem`.
 _METRICS = {
-    "class": ("accuracy", "macro_f1"),
-    "labels": ("micro_f1", "macro_f1"),
-    "score": finetuning.SCORE_METRICS,
+    "classification": ("accuracy", "macro_f1"),
+    "multi_label": ("micro_f1", "macro_f1"),
+    "regression": finetuning.SCORE_METRICS,
 }
-_PROBLEMS = {"class": "classification", "labels": "multi_label", "score": "regression"}
 
 
 class Classification(finetuning.TableTask):
@@ -87,7 +87,7 @@ class Classification(finetuning.TableTask):
     kind = "classification"
     benchmarks = finetuning.GLUE
     columns = ("text_a", "label")
-    settings = ("text_b", "problem", "label_separator")
+    other_flags = ("text_b", "problem", "label_separator")
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(finetuning.TablesConfig):
@@ -123,10 +123,14 @@ class Classification(finetuning.TableTask):
     def own_data_set(cls, options: Config) -> finetuning.DataSet:
         """Returns the columns that the flags select; `text` by default."""
         texts = tuple(filter(None, (options.text_a or "text", options.text_b)))
-        kind = "labels" if options.separator else "class"
-        kind = "score" if options.problem == "regression" else kind
+        problem = "multi_label" if options.separator else "classification"
+        if options.problem == "regression":
+            problem = options.problem
         return finetuning.DataSet(
-            texts=texts, label=options.label, metrics=_METRICS[kind], target_kind=kind
+            texts=texts,
+            label=options.label,
+            metrics=_METRICS[problem],
+            problem=problem,
         )
 
     def __init__(self, options, encoder):
@@ -139,12 +143,14 @@ class Classification(finetuning.TableTask):
                 "use truncate."
             )
         self.labels = ()
-        if self.target_kind == "score":
+        if self.problem == "regression":
             # The model is trained on standardized scores.
             values = finetuning.scores(train)
             details = {"mean": values.mean().item(), "deviation": values.std().item()}
         else:
-            values = {name for row in train for name in self._label_names(row)}
+            # In the order of the file, also in messages.
+            names = (name for row in train for name in self._label_names(row))
+            values = [*dict.fromkeys(names)]
             self._check_names(values)
             are_numbers = all(name.isdecimal() for name in values)
             self.labels = tuple(sorted(values, key=int if are_numbers else None))
@@ -156,7 +162,7 @@ class Classification(finetuning.TableTask):
                 f"{train[0].path}: all labels are {train[0].gold!r}. Training needs "
                 "different labels."
             )
-        self.head = {"problem": _PROBLEMS[self.target_kind], "pairs": pairs, **details}
+        self.settings = {"problem": self.problem, "pairs": pairs, **details}
         self.gold = {name: self._read_labels(rows) for name, rows in self.data.items()}
 
     def _label_names(self, row: finetuning.Example) -> list[str]:
@@ -165,10 +171,11 @@ class Classification(finetuning.TableTask):
         names = row.gold.split(self.options.separator)
         return list(filter(None, map(str.strip, names)))
 
-    def _check_names(self, names: set[str]) -> None:
+    def _check_names(self, names: Sequence[str]) -> None:
         """Warns about labels that are scores or several labels; refuses vectors."""
         path, options, numbers = self.data["train"][0].path, self.options, []
-        if options.label_separator and names and names <= {"0", "1", "0.0", "1.0"}:
+        known = set(names)
+        if options.label_separator and names and known <= {"0", "1", "0.0", "1.0"}:
             raise ValueError(
                 f"{path}: all labels are 0 or 1. Omit --label_separator. For several "
                 "labels, write a column of 0 and 1 for each, and pass --label=a,b,c."
@@ -183,7 +190,7 @@ class Classification(finetuning.TableTask):
                 path, fractions[0], len(names),
             )  # fmt: skip
         parts = {name: re.split(r"\s*[,;|/+&]\s*", name) for name in names}
-        joined = [x for x in names if len(parts[x]) > 1 and names.issuperset(parts[x])]
+        joined = [x for x in names if len(parts[x]) > 1 and known.issuperset(parts[x])]
         if joined and not (numbers or options.separator):
             logging.warning(
                 "%s: %r is a class of its own, beside %s. If it is several labels, "
@@ -193,7 +200,7 @@ class Classification(finetuning.TableTask):
 
     def _read_labels(self, rows: Sequence[finetuning.Example]) -> np.ndarray | None:
         """Returns class indices or scores [N], 0 or 1 for labels [N, L], or None."""
-        if rows[0].gold is None or self.target_kind == "score":
+        if rows[0].gold is None or self.problem == "regression":
             return finetuning.scores(rows)
         indices = {name: index for index, name in enumerate(self.labels)}
         numbers, found = [], []
@@ -207,69 +214,72 @@ class Classification(finetuning.TableTask):
                     )
                 numbers.append(number)
                 found.append(indices[name])
-        if self.target_kind == "class":
+        if self.problem == "classification":
             return np.array(found, np.int32)
         targets = np.zeros([len(rows), len(indices)], np.float32)
         targets[numbers, found] = 1
         return targets
 
     def dataset(self, name: str) -> finetuning.Split:
-        """Returns a split of texts, or of windows that weigh 1 in total per text.
-
-        The split's `source` is the index of the text of each example.
-        """
+        """Returns a split of texts, or of windows that weigh 1 in total per text."""
         columns = [list(c) for c in zip(*(row.inputs for row in self.data[name]))]
+        targets, windows, weights = self.gold[name], None, None
+        if targets is not None and not self.labels:
+            targets = targets[:, np.newaxis] - self.settings["mean"]
+            targets = (targets / self.settings["deviation"]).astype(np.float32)
         if self.in_windows:
-            windows = self.served_head().encode(tf.constant(*columns))
-            inputs, source = windows.ragged_inputs(), windows.row.numpy()
+            windows = self.head.encode(tf.constant(*columns))
+            inputs, row = windows.ragged_inputs(), windows.row.numpy()
+            weights = tf.constant(1 / np.bincount(row)[row], tf.float32)
+            targets = None if targets is None else targets[row]
         else:
-            inputs = finetuning.encode(self.served_head().encode, *columns)
-            source = np.arange(len(columns[0]))
-        weights = tf.constant(1 / np.bincount(source)[source], tf.float32)
-        targets = self.gold[name]
-        if targets is not None:
-            if not self.labels:
-                targets = targets[:, np.newaxis] - self.head["mean"]
-                targets = (targets / self.head["deviation"]).astype(np.float32)
-            targets = tf.constant(targets[source])
-        return finetuning.Split(name, source, inputs, targets, weights)
+            inputs = finetuning.encode(self.head.encode, *columns)
+        targets = None if targets is None else tf.constant(targets)
+        return finetuning.Split(name, inputs, targets, weights, windows)
 
     def evaluate(self, split, outputs, decision=None):
-        gold, names = self.gold[split.name], np.array(self.labels, object)
-        logits = np.stack(outputs).astype(np.float64)
-        logits = self.served_head().pool(logits, split.source).numpy()  # [N, C]
-        if self.target_kind == "class":
-            probabilities = scipy.special.softmax(logits, axis=1)
-            predicted = probabilities.argmax(axis=1)
-            answers = {"label": names[predicted], "probabilities": probabilities}
-        elif self.target_kind == "labels":
+        gold, logits = self.gold[split.name], np.stack(outputs).astype(np.float64)
+        if split.windows is not None:
+            logits = self.head.pool(logits, split.windows.row).numpy()  # [N, C]
+        if self.problem == "multi_label":
             probabilities = scipy.special.expit(logits)
             if decision is None:
                 decision = {"thresholds": best_thresholds(gold, probabilities)}
             predicted = probabilities > decision["thresholds"]
-            chosen = [names[row] for row in predicted]
-            answers = {"labels": chosen, "probabilities": probabilities}
         else:
-            predicted = logits[:, 0]
-            answers = {"score": predicted}
+            predicted = logits.argmax(axis=1) if self.labels else logits[:, 0]
+        decision = decision or {}
+        answers = self.build_head({**self.settings, **decision}).answers(logits)
         metrics, report = {}, ""
         if gold is not None:
             for name in self.data_set.metrics:
                 metrics[name] = float(METRICS[name](gold, predicted))
-            if self.target_kind == "class":
+            if self.problem == "classification":
                 most_frequent = np.bincount(self.gold["train"]).argmax()
                 metrics["majority_accuracy"] = float(np.mean(gold == most_frequent))
             report = self._report(gold, predicted)
-        rows = finetuning.prediction_rows(
-            self.data[split.name], answers, self.labels, self.options.separator
-        )
-        return finetuning.Evaluation(metrics, rows, decision, report)
+        return finetuning.Evaluation(metrics, heads.to_numpy(answers), decision, report)
+
+    @classmethod
+    def prediction(cls, example, answer, settings, options):
+        if "score" in answer:
+            return finetuning.Prediction(answer["score"])
+        shares = dict(zip(settings["labels"], answer["probabilities"]))
+        columns = {f"P({name})": share for name, share in shares.items()}
+        if "label" in answer:
+            confidence = answer["probabilities"].max()
+            return finetuning.Prediction(answer["label"], confidence, columns)
+        # Labels are independent: all must be right.
+        names = [*filter(None, answer["labels"])]
+        confidence = math.prod(p if k in names else 1 - p for k, p in shares.items())
+        value = (options.separator or ",").join(names)
+        return finetuning.Prediction(value, confidence, columns)
 
     def _report(self, gold: np.ndarray, predicted: np.ndarray) -> str:
         """Returns precision, recall and F1 of each class or label; "" for scores."""
         if not self.labels:
             return ""
-        if self.target_kind == "labels":  # A single column would be two classes.
+        if self.problem == "multi_label":  # A single column would be two classes.
             gold, predicted = (np.pad(x, [(0, 0), (0, 1)]) for x in (gold, predicted))
         elif np.ptp(predicted) == 0:
             logging.warning("All predictions are %r.", self.labels[predicted[0]])

@@ -65,7 +65,7 @@ class Embedding(finetuning.TableTask):
     kind = "embedding"
     benchmarks: Mapping = {"stsb": _STSB}
     columns = ("texts",)
-    settings = ("label",)
+    other_flags = ("label",)
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(finetuning.TablesConfig):
@@ -97,7 +97,7 @@ class Embedding(finetuning.TableTask):
         optional = dict.fromkeys(("dev", "test"), columns[2:])
         optional |= {"train": (options.label, *simcse), "predict": columns[1:]}
         return finetuning.DataSet(
-            texts=columns, label=options.label, optional=optional, target_kind="score"
+            texts=columns, label=options.label, optional=optional, problem="regression"
         )
 
     @classmethod
@@ -162,45 +162,45 @@ class Embedding(finetuning.TableTask):
                 "prompts. It drops %s.",
                 encoder.path, ", ".join(prompts),
             )  # fmt: skip
-        self.head = heads.EmbeddingConfig.from_dict(head).to_dict()
+        self.settings = heads.EmbeddingConfig.from_dict(head).to_dict()
 
     def training_model(self, model):
         return finetuning.SiameseEncoder(model, self.loss, self.options.temperature)
 
     def dataset(self, name: str) -> finetuning.Split:
-        """Returns the examples to train, or the U distinct texts of another split.
+        """Returns the examples to train, or the U distinct texts of another split."""
+        texts, indices = self._distinct_texts(name)
+        inputs = finetuning.encode(self.head.encode, texts)  # [U, (S)]
+        if name != "train":
+            return finetuning.Split(name, inputs)
+        inputs = {key: tf.gather(x, indices) for key, x in inputs.items()}
+        if self.loss == "in_batch_negatives":
+            targets = np.where(texts[indices] == "", -1, indices).astype(np.int32)
+        else:
+            # The loss compares scores. Ranks are exact in float32.
+            _, targets = np.unique(self.scores[name], return_inverse=True)
+            targets = targets.astype(np.float32)
+        return finetuning.Split(name, inputs, targets)
 
-        The split's `source` is the indices of the first two texts of each example,
-        [N, 2].
-        """
+    def _distinct_texts(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the texts of a split [U], and the indices of each example [N, C]."""
         rows = np.array([example.inputs for example in self.data[name]], object)
         texts, indices = np.unique(rows, return_inverse=True)
-        indices = indices.reshape(rows.shape)
-        inputs = finetuning.encode(self.served_head().encode, texts)  # [U, (S)]
-        targets = None
-        if name == "train":
-            inputs = {key: tf.gather(x, indices) for key, x in inputs.items()}
-            if self.loss == "in_batch_negatives":
-                targets = np.where(rows == "", -1, indices).astype(np.int32)
-            else:
-                # The loss compares scores. Ranks are exact in float32.
-                _, targets = np.unique(self.scores[name], return_inverse=True)
-                targets = targets.astype(np.float32)
-        return finetuning.Split(name, indices[:, :2], inputs, targets)
+        return texts, indices.reshape(rows.shape)
 
     def evaluate(self, split, outputs, decision=None):
         """Scores the similarity of each pair, or the rank of its second text."""
         scores, vectors = self.scores[split.name], np.stack(outputs)  # [U, E]
-        metrics, name = {}, self.head["similarity_fn_name"]
+        metrics, similarity = {}, self.settings["similarity_fn_name"]
+        pairs = self._distinct_texts(split.name)[1][:, :2]
         if self.is_search:
-            predicted = ranks(vectors, split.source, name)
-            metrics = retrieval_metrics(split.source[:, 0], predicted)
+            predicted = ranks(vectors, pairs, similarity)
+            metrics = retrieval_metrics(pairs[:, 0], predicted)
         else:
-            predicted = pair_similarities(name, *(vectors[i] for i in split.source.T))
+            predicted = pair_similarities(similarity, *(vectors[i] for i in pairs.T))
             if scores is not None:
                 metrics = finetuning.correlations(scores, predicted)
-        rows = finetuning.prediction_rows(self.data[split.name], {"score": predicted})
-        return finetuning.Evaluation(metrics, rows)
+        return finetuning.Evaluation(metrics, {"score": predicted})
 
 
 # --- Search ----------------------------------------------------------------------

@@ -38,10 +38,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from absl import logging
 
-from bert_tf import cli, finetuning
+from bert_tf import cli, finetuning, heads
 from bert_tf.lazy import lazy_import
 
-scipy = lazy_import("scipy")
 tf = lazy_import("tensorflow")
 
 # By value of --choice_labels: a function of the names in the data and the number C of
@@ -66,10 +65,10 @@ class MultipleChoice(finetuning.TableTask):
     """See the module docstring."""
 
     kind = "multiple_choice"
-    head: Mapping = {}
+    settings: Mapping = {}
     benchmarks = DATA_SETS
     columns = ("prompt", "choices", "label")
-    settings = ("choice_labels",)
+    other_flags = ("choice_labels",)
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(finetuning.TablesConfig):
@@ -140,21 +139,27 @@ class MultipleChoice(finetuning.TableTask):
         prompts, choices = zip(*(example.inputs for example in self.data[name]))
         size = max(map(len, choices))
         choices = [(*texts, *[""] * (size - len(texts))) for texts in choices]
-        inputs = finetuning.encode(self.served_head().encode, prompts, choices)
+        inputs = finetuning.encode(self.head.encode, prompts, choices)
         labels = self.labels.get(name)
-        targets = None if labels is None else tf.constant(labels)
-        return finetuning.Split(name, labels, inputs, targets)
+        return finetuning.Split(name, inputs, labels and tf.constant(labels))
 
     def evaluate(self, split, outputs, decision=None):
-        probabilities = scipy.special.softmax(np.stack(outputs), axis=1)  # [N, C]
-        best, gold, metrics = probabilities.argmax(axis=1), split.source, {}
+        answers = heads.to_numpy(self.head.answers(np.stack(outputs)))
+        metrics, gold = {}, self.labels.get(split.name)
         if gold is not None:
             most_frequent = np.bincount(self.labels["train"]).argmax()
-            predicted = {"accuracy": best, "majority_accuracy": most_frequent}
+            predicted = {"accuracy": answers["choice"]}
+            predicted["majority_accuracy"] = most_frequent
             metrics = {k: float(np.mean(x == gold)) for k, x in predicted.items()}
-        answers = {"choice": best, "probabilities": probabilities}
-        rows = finetuning.prediction_rows(self.data[split.name], answers)
-        return finetuning.Evaluation(metrics, rows)
+        return finetuning.Evaluation(metrics, answers)
+
+    @classmethod
+    def prediction(cls, example, answer, settings, options):
+        best, shares = int(answer["choice"]), answer["probabilities"]
+        value = example.choices[best] if example.choices else best
+        # Their number may vary. Batches are padded.
+        columns = {"probabilities": shares[: len(example.inputs[1])]}
+        return finetuning.Prediction(value, shares.max(), columns)
 
 
 def _example(

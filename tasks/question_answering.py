@@ -83,28 +83,27 @@ class QuestionAnswering(finetuning.Task):
             )
         columns, files = _columns(options), options.files().items()
         self.data = {k: squad.read(path, columns, split=k) for k, path in files}
-        self.head = {"no_answer": not all(q.answers for q in self.data["train"])}
+        self.settings = {"no_answer": not all(q.answers for q in self.data["train"])}
 
     @classmethod
     def read_input(cls, options, path):
         return squad.stream(path, _columns(options))
 
     def dataset(self, name: str) -> finetuning.Split:
-        """Returns a split whose examples are windows.
+        """Returns a split of windows of `heads.Passages`, of `_CHUNK` questions each.
 
-        Its `source` is a list of `Passages`, each with up to `_CHUNK` questions.
+        Only the training data have targets, and only the others keep the passages.
         """
-        source, parts = [], []
+        passages, parts, is_train = [], [], name == "train"
         for start in range(0, len(self.data[name]), _CHUNK):
             chunk = self.data[name][start : start + _CHUNK]
             columns = zip(*(question.inputs for question in chunk))
-            passages = self.served_head().encode(*map(tf.constant, columns))
-            is_train = name == "train"
-            targets = answer_targets(passages, chunk) if is_train else {}
-            parts.append((passages.windows.ragged_inputs(), targets))
-            source += [] if is_train else [passages]
+            part = self.head.encode(*map(tf.constant, columns))
+            targets = answer_targets(part, chunk) if is_train else {}
+            parts.append((part.windows.ragged_inputs(), targets))
+            passages += [] if is_train else [part]
         inputs, targets = tf.nest.map_structure(lambda *x: tf.concat(x, 0), *parts)
-        return finetuning.Split(name, source, inputs, targets or None)
+        return finetuning.Split(name, inputs, targets or None, windows=passages)
 
     def evaluate(self, split, outputs, decision=None):
         questions, remaining = self.data[split.name], iter(outputs)
@@ -114,32 +113,32 @@ class QuestionAnswering(finetuning.Task):
             columns = {name: [output[name] for output in part] for name in part[0]}
             return {k: tf.ragged.stack(x).to_tensor() for k, x in columns.items()}
 
-        head = self.served_head()
-        parts = [head.answers(passages, logits) for passages in split.source]
+        parts = [self.head.answers(passages, logits) for passages in split.windows]
         found = tf.nest.map_structure(lambda *x: tf.concat(x, 0), *parts)
 
         def best(threshold: float | None) -> dict[str, np.ndarray]:
-            columns = found.best(threshold)
-            texts = columns["answer"].numpy().astype(bytes)
-            texts = np.char.decode(texts, "utf-8", "replace")
-            return {"answer": texts, "score": columns["score"].numpy()}
+            return heads.to_numpy(found.best(threshold))
 
         if decision is None:
             decision = {}
-            if self.head["no_answer"]:
+            if self.settings["no_answer"]:
                 texts, odds = best(None)["answer"], found.null_odds.numpy()
                 decision["threshold"] = squad.best_threshold(questions, texts, odds)
         answers, scores = best(decision.get("threshold")), {}
         if all(question.answers is not None for question in questions):
             scores = squad.scores(questions, answers["answer"]) | decision
-        rows = finetuning.prediction_rows(questions, answers)
-        return finetuning.Evaluation(scores, list(rows), decision)
+        return finetuning.Evaluation(scores, answers, decision)
 
-    def write_predictions(self, split, evaluation, folder):
+    @classmethod
+    def prediction(cls, example, answer, settings, options):
+        return finetuning.Prediction(answer["answer"], answer["score"])
+
+    def write_predictions(self, name, answers, folder):
         """Writes a table, and the answers in the format of SQuAD's scripts."""
-        super().write_predictions(split, evaluation, folder)
-        answers = {row["id"]: row["prediction"] for row in evaluation.predictions}
-        storage.write_json(folder / f"predictions_{split.name}.json", answers)
+        super().write_predictions(name, answers, folder)
+        ids = [question.id for question in self.data[name]]
+        found = dict(zip(ids, answers["answer"]))
+        storage.write_json(folder / f"predictions_{name}.json", found)
 
 
 def _columns(options: QuestionAnswering.Config) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 
 import numpy as np
 
@@ -80,7 +81,7 @@ class Tagging(finetuning.Task):
         if not types:
             raise ValueError(f"{train.path}: every tag is O. Training needs entities.")
         self.labels = ("O", *(f"{b}-{type_}" for type_ in types for b in "BI"))
-        self.head = {"labels": list(self.labels)}
+        self.settings = {"labels": list(self.labels)}
         for name in self.evaluation_splits:
             file = self.data[name]
             is_unlabeled = name == "test" and file.num_columns < train.num_columns
@@ -100,9 +101,15 @@ class Tagging(finetuning.Task):
     def answer(cls, model, columns, batch_size):
         return model.predict(*columns, signature="words", batch_size=batch_size)
 
+    @classmethod
+    def prediction(cls, example, answer, settings, options):
+        tags = [tag for tag in answer["tags"] if tag]  # Of the padded row.
+        return finetuning.Prediction(" ".join(tags), answer["scores"][: len(tags)])
+
     def dataset(self, name: str) -> finetuning.Split:
+        """Returns a split of windows, in which the first piece of a word has weight."""
         texts = self._tokenize(self.data[name])
-        windows = self.served_head().encode(texts.merge_dims(1, 2))
+        windows = self.head.encode(texts.merge_dims(1, 2))
         inputs = windows.ragged_inputs()
         lengths = inputs["token_ids"].row_lengths()
         # Index of each token's piece; -1 for tokens without one selects the last value.
@@ -110,31 +117,37 @@ class Tagging(finetuning.Task):
             windows.owned_pieces(int(tf.reduce_max(lengths))), lengths
         )
         word = texts.values.value_rowids().numpy()  # Of each piece.
-        is_first_piece = np.append(np.diff(word, prepend=-1) > 0, False)
-        is_first = piece.with_values(tf.constant(is_first_piece[piece.values]))
+
+        def of_tokens(values: np.ndarray) -> tf.RaggedTensor:
+            return piece.with_values(tf.constant(np.append(values, 0)[piece.values]))
+
+        weights = of_tokens(np.float32(np.diff(word, prepend=-1) > 0))
         gold = self.gold[name]
         if gold is None:
-            return finetuning.Split(name, is_first, inputs)
+            return finetuning.Split(name, inputs, weights=weights)
         indices = {label: index for index, label in enumerate(self.labels)}
         tags = np.array([indices[tag] for sentence in gold for tag in sentence])
-        tags = np.append(tags[word], 0).astype(np.int32)
-        targets = piece.with_values(tf.constant(tags[piece.values]))
-        weights = tf.cast(is_first, tf.float32)
-        return finetuning.Split(name, is_first, inputs, targets, weights)
+        targets = of_tokens(tags[word].astype(np.int32))
+        return finetuning.Split(name, inputs, targets, weights)
 
     def evaluate(self, split, outputs, decision=None):
-        best = [
-            logits[: len(is_first)][is_first].argmax(axis=-1)
-            for logits, is_first in zip(outputs, split.source.numpy(), strict=True)
+        logits = [
+            rows[: len(weights)][weights > 0]
+            for rows, weights in zip(outputs, split.weights.numpy(), strict=True)
         ]
-        tags = np.array(self.labels)[np.concatenate(best)].tolist()
-        ends = np.cumsum([len(s.rows) for s in self.data[split.name].sentences])
-        tags = [finetuning.to_iob2(tags[a:b]) for a, b in zip([0, *ends], ends)]
+        sizes = [len(sentence.rows) for sentence in self.data[split.name].sentences]
+        row = np.repeat(np.arange(len(sizes)), sizes)
+        words = self.head.tag_words(tf.constant(np.concatenate(logits)), row)
+        answers = {
+            name: np.split(values, np.cumsum(sizes)[:-1])
+            for name, values in heads.to_numpy(words).items()
+        }
         gold, metrics, report = self.gold[split.name], {}, ""
         if gold is not None:
             # Imports scikit-learn.
             from seqeval.metrics import sequence_labeling
 
+            tags = [part.tolist() for part in answers["tags"]]
             scores = sequence_labeling.precision_recall_fscore_support(
                 gold, tags, average="micro", zero_division=0
             )
@@ -143,11 +156,22 @@ class Tagging(finetuning.Task):
                 report = sequence_labeling.classification_report(
                     gold, tags, digits=4, zero_division=0
                 )
-        return finetuning.Evaluation(metrics, tags, report=report)
+        return finetuning.Evaluation(metrics, answers, report=report)
 
-    def write_predictions(self, split, evaluation, folder):
-        path = folder / f"predictions_{split.name}.conll"
-        self.data[split.name].write(path, evaluation.predictions, self.gold[split.name])
+    def rows(self, name, answers):
+        """Yields a row for each word."""
+        gold, sentences = self.gold[name], self.data[name].sentences
+        columns = {
+            "text": itertools.chain(*(sentence.words for sentence in sentences)),
+            "prediction": itertools.chain(*answers["tags"]),
+            "confidence": map(float, itertools.chain(*answers["scores"])),
+        }
+        columns |= {"gold": itertools.chain(*gold)} if gold else {}
+        return (dict(zip(columns, row)) for row in zip(*columns.values()))
+
+    def write_predictions(self, name, answers, folder):
+        path = folder / f"predictions_{name}.conll"
+        self.data[name].write(path, answers["tags"], self.gold[name])
 
     # --- Data --------------------------------------------------------------------
 

@@ -285,7 +285,7 @@ def test_tensorflow_2_12_runs_tasks(old_python, toy, tmp_path):
     for name, options, inputs in TASKS:
         task = make_task(name, tmp_path, directory.vocabulary, **options)
         signatures = toy_tasks.serve(
-            task, task.served_head().build(pretrainer.backbone)
+            task, task.head.build(pretrainer.backbone)
         )
         signatures = {"serving_default": signatures["serving_default"]}
         path = serving.export_saved_model(

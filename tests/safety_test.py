@@ -45,7 +45,7 @@ def address(tmp_path_factory, tiny_config, vocabulary):
         changes = {"stride": 16} if name == "spans" else {}
         task = make_task(name, folder, vocabulary, **changes)
         exports[name] = toy_tasks.serve(
-            task, task.served_head().build(pretrainer.backbone)
+            task, task.head.build(pretrainer.backbone)
         )
     directory = ModelDirectory(
         path=pathlib.Path("never-read"),

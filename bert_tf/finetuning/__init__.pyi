@@ -12,13 +12,13 @@ from bert_tf.finetuning.data_sets import TablesConfig as TablesConfig
 from bert_tf.finetuning.data_sets import TableTask as TableTask
 from bert_tf.finetuning.data_sets import correlations as correlations
 from bert_tf.finetuning.data_sets import scores as scores
-from bert_tf.finetuning.objectives import SiameseEncoder as SiameseEncoder
 from bert_tf.finetuning.run import fine_tune as fine_tune
-from bert_tf.finetuning.run import prediction_rows as prediction_rows
 from bert_tf.finetuning.run import run_task as run_task
+from bert_tf.finetuning.sentence_losses import SiameseEncoder as SiameseEncoder
 from bert_tf.finetuning.task import Evaluation as Evaluation
 from bert_tf.finetuning.task import Example as Example
 from bert_tf.finetuning.task import FilesConfig as FilesConfig
 from bert_tf.finetuning.task import FinetuneConfig as FinetuneConfig
 from bert_tf.finetuning.task import PredictConfig as PredictConfig
+from bert_tf.finetuning.task import Prediction as Prediction
 from bert_tf.finetuning.task import Task as Task

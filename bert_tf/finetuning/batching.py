@@ -37,25 +37,25 @@ Column: TypeAlias = tf.Tensor | tf.RaggedTensor
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """A tokenized split of a data set in memory; N examples.
+    """A tokenized split of a data set in memory; N rows.
 
-    An example is one input of the model. A long text can be several examples.
+    A row is one input of the model. A long text can be several rows.
 
     Attributes:
         name: `"train"`, `"dev"`, ...
-        source: Data that the task needs for metrics and predictions.
         inputs: The model's inputs, `padding_mask` among them: ragged [N, (S)], or
-            [N, C, (S)] if an example has C sequences.
+            [N, C, (S)] if a row has C sequences.
         targets: Targets of the loss, one column or one for each output; None without
             labels.
         weights: Weights of the targets, float32; all 1 if None.
+        windows: What `inputs` were cut from, if they are windows of long texts.
     """
 
     name: str
-    source: Any
     inputs: Mapping[str, Column]
     targets: Column | Mapping[str, Column] | None = None
     weights: Column | None = None
+    windows: Any = None
 
     def __len__(self) -> int:
         return len(self.lengths)

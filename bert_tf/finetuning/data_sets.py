@@ -29,9 +29,8 @@ scipy = lazy_import("scipy")
 # Labels of rows without a gold label: missing values, "-" in SNLI, -1 in Hugging Face's
 # data sets.
 _NO_GOLD = data.MISSING_VALUES | {"-", "-1", "-1.0"}
-# Those that are valid labels, by `target_kind`: "" for a text without labels, -1 as a
-# score.
-_VALID = {"labels": {""}, "score": {"-1", "-1.0"}}
+# Those that are valid labels: "" for a text without labels, -1 as a score.
+_VALID = {"multi_label": {""}, "regression": {"-1", "-1.0"}}
 
 # Several labels in a cell, as pandas, Python, NumPy and Label Studio write containers.
 # Names of relations, such as Cause-Effect(e1,e2), do not match: they are single labels.
@@ -81,7 +80,7 @@ class DataSet:
             lack the label.
         metrics: Names of the metrics. The first selects the best epoch, unless the task
             sets another.
-        target_kind: What a label is, see `Task.target_kind`.
+        problem: What a label is, see `Task.problem`.
     """
 
     texts: Sequence[str]
@@ -92,7 +91,7 @@ class DataSet:
     skip_malformed: bool = False
     optional: Mapping[str, Collection[str]] = dataclasses.field(default_factory=dict)
     metrics: Sequence[str] = ("accuracy",)
-    target_kind: str = "class"
+    problem: str = "classification"
 
 
 class TableTask(Task):
@@ -104,7 +103,7 @@ class TableTask(Task):
     Attributes:
         benchmarks: Data sets by the name of `--task`.
         columns: Flags of own tables, required without `--task`.
-        settings: Flags of own tables that have a default.
+        other_flags: Flags of own tables that have a default.
         data_set: The data set.
 
     Raises:
@@ -114,7 +113,7 @@ class TableTask(Task):
 
     benchmarks: ClassVar[Mapping[str, DataSet]]
     columns: ClassVar[Sequence[str]]
-    settings: ClassVar[Sequence[str]] = ()
+    other_flags: ClassVar[Sequence[str]] = ()
 
     @classmethod
     def own_data_set(cls, options: TablesConfig) -> DataSet:
@@ -130,16 +129,16 @@ class TableTask(Task):
     def __init__(self, options, encoder):
         super().__init__(options, encoder)
         self.data_set = self._select_data_set()
-        self.target_kind = self.data_set.target_kind
+        self.problem = self.data_set.problem
         self.metric = self.data_set.metrics[0]
-        flags = f"{_flags((*self.columns, *self.settings))}, or with --task"
+        flags = f"{_flags((*self.columns, *self.other_flags))}, or with --task"
         rows = {
             split: list(read_rows(self.data_set, split, paths, flags))
             for split in dict.fromkeys(("train", "dev", *self.data_set.files, "test"))
             if (paths := self._find_split(split))
         }
         labels = {row.gold or "" for row in rows["train"]}
-        missing = _NO_GOLD - _gold_labels(labels, self.data_set.target_kind)
+        missing = _NO_GOLD - _gold_labels(labels, self.problem)
         self.data = {
             split: _skip_unlabeled(split, part, missing) for split, part in rows.items()
         }
@@ -147,7 +146,7 @@ class TableTask(Task):
     def _select_data_set(self) -> DataSet:
         options, defaults = self.options, type(self.options)
         required = ("train_file", "dev_file", *self.columns)
-        names = (*required, *self.settings)
+        names = (*required, *self.other_flags)
         given = [n for n in names if getattr(options, n) != getattr(defaults, n)]
         missing = [name for name in required if name not in given]
         if options.task and given:
@@ -260,7 +259,7 @@ def _normalized(label: str) -> str:
     return label.strip().lower().removesuffix(".0")
 
 
-def _gold_labels(labels: Collection[str], target_kind: str) -> set[str]:
+def _gold_labels(labels: Collection[str], problem: str) -> set[str]:
     """Returns those of `_NO_GOLD` that are labels of a training set.
 
     "-" beside "+" is a label, as is -1 if there is the opposite of each negative label,
@@ -271,7 +270,7 @@ def _gold_labels(labels: Collection[str], target_kind: str) -> set[str]:
     negative = {label for label in labels if label.startswith("-")}
     if {label[1:] for label in negative} == labels - negative - {"0"}:
         found |= {"-1", "-1.0"}
-    return found | _VALID.get(target_kind, set())
+    return found | _VALID.get(problem, set())
 
 
 def _skip_unlabeled(
@@ -346,7 +345,7 @@ GLUE: Mapping[str, DataSet] = {
         files={"train": "msr_paraphrase_train.txt", "dev": "msr_paraphrase_test.txt"},
     ),
     "stsb": DataSet(
-        texts=_PAIR, label="score", metrics=SCORE_METRICS, target_kind="score"
+        texts=_PAIR, label="score", metrics=SCORE_METRICS, problem="regression"
     ),
     "qqp": DataSet(
         texts=["question1", "question2"],

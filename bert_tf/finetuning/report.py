@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf import data, training
-from bert_tf.finetuning.task import Task
+from bert_tf import training
+from bert_tf.finetuning.task import Evaluation, Task
 from bert_tf.lazy import lazy_import
 
 metrics_of_sklearn = lazy_import("sklearn.metrics")
@@ -22,27 +22,31 @@ _NO_TEXT = ("id", "prediction", "confidence", "gold", "probabilities")
 
 
 def finetuning_report(
-    task: Task, folder: pathlib.Path, metrics: Mapping[str, Any], tables: Mapping
+    task: Task,
+    folder: pathlib.Path,
+    trained: Mapping[str, Any],
+    found: Mapping[str, Evaluation],
 ) -> None:
     """Writes report.md and report.svg.
 
     Args:
         task: The task.
-        folder: The model directory, with the predictions.
-        metrics: The content of metrics.json.
-        tables: Scores of each class as text, by split.
+        folder: The model directory.
+        trained: The result of `train`.
+        found: The evaluation of each split.
     """
-    trained, split = metrics["training"], task.evaluation_splits[0]
-    is_score = task.head.get("problem") == "regression"
-    rows, pairs = _predictions(folder / f"predictions_{split}")
+    split = task.evaluation_splits[0]
+    is_score = task.settings.get("problem") == "regression"
+    rows = [row for row in task.rows(split, found[split].answers) if "gold" in row]
+    pairs = [(row["gold"], str(row["prediction"])) for row in rows]
     epochs = [{"epoch": n, **row} for n, row in enumerate(trained["epochs"], start=1)]
 
-    def error_size(row: Mapping[str, str]) -> float:
+    def error_size(row: Mapping[str, Any]) -> float:
         if is_score:
-            return abs(float(row["gold"]) - float(row["prediction"]))
-        return float(row.get("confidence", 0)) * (row["gold"] != row["prediction"])
+            return abs(float(row["gold"]) - row["prediction"])
+        return row.get("confidence", 0.0) * (row["gold"] != row["prediction"])
 
-    def cells(row: Mapping[str, str]) -> list[str]:
+    def cells(row: Mapping[str, Any]) -> list[Any]:
         columns = [k for k in row if k not in _NO_TEXT and not k.startswith("P(")]
         text = " / ".join(row[name] for name in columns)
         return [text[:300], row["gold"], row["prediction"], row.get("confidence", "")]
@@ -66,28 +70,19 @@ def finetuning_report(
     scores = [
         (name, metric, f"{score:.4f}")
         for name in task.evaluation_splits
-        for metric, score in metrics.get(name, {}).items()
+        for metric, score in found[name].metrics.items()
     ]
     values = {
         **trained,
         "kind": task.kind,
         "split": split,
         "scores": training.report.table_rows(scores),
-        "tables": "".join(f"\n```\n{x}:\n{text}```\n" for x, text in tables.items()),
+        "tables": "".join(
+            f"\n```\n{name}:\n{x.report}```\n" for name, x in found.items() if x.report
+        ),
         "errors": training.report.table_rows(map(cells, errors)),
     }
     template = pathlib.Path(__file__).with_name("finetuning_report.txt")
     panels = [draw_epochs, draw_predictions][: 1 + bool(pairs and few)]
     module, options = f"tasks.{task.kind}", task.options
     training.report.write_report(folder, template, module, options, values, panels)
-
-
-def _predictions(path: pathlib.Path) -> tuple[list[dict], list[tuple[str, str]]]:
-    """Returns the labeled rows of a table of predictions; labels and predictions."""
-    if (tags := path.with_suffix(".conll")).exists():
-        lines = tags.read_text(encoding="utf-8").split("\n")
-        return [], [tuple(line.split()[-2:]) for line in lines if line.strip()]
-    table = path.with_suffix(".tsv")
-    rows = data.read_table(table) if table.exists() else []
-    rows = [row for row in rows if {"gold", "prediction"} <= row.keys()]
-    return rows, [(row["gold"], row["prediction"]) for row in rows]

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -148,21 +150,35 @@ class Example(NamedTuple):
         return f"{self.path}, line {self.line}"
 
 
+class Prediction(NamedTuple):
+    """The prediction for an example, as tables show it.
+
+    Attributes:
+        value: A name or an index; a number or a vector for scores.
+        confidence: Its probability, or those of its parts; None for none.
+        columns: Further columns by name: numbers or vectors.
+    """
+
+    value: Any
+    confidence: Any = None
+    columns: Mapping[str, Any] = types.MappingProxyType({})
+
+
 class Evaluation(NamedTuple):
-    """Scores and predictions of a split.
+    """Scores and answers of a split.
 
     Attributes:
         metrics: Scores by name; empty without labels.
-        predictions: The rows of predictions_<split>.tsv, see `prediction_rows`. A task
-            that overrides `write_predictions` may return something else.
+        answers: The answers to the examples by name, arrays with N rows, as those that
+            `Task.prediction` takes.
         decision: Settings fitted on the dev set, such as thresholds. metrics.json has
             them, and the exported model.
         report: A table to print, such as the scores of each class.
     """
 
     metrics: Mapping[str, float]
-    predictions: Any
-    decision: Mapping[str, Any] | None = None
+    answers: Mapping[str, Sequence[Any]]
+    decision: Mapping[str, Any] = types.MappingProxyType({})
     report: str = ""
 
 
@@ -170,7 +186,7 @@ class Task(abc.ABC):
     """A downstream task: its data, model and metrics.
 
     `fine_tune` calls the constructor, which reads and checks the task's files, before
-    it builds or writes anything. Then it builds the model of `served_head`, and calls
+    it builds or writes anything. Then it builds the model of `head`, and calls
     `dataset("train")` and, for each of `evaluation_splits`, `dataset`, `evaluate` and
     `write_predictions`.
 
@@ -183,63 +199,44 @@ class Task(abc.ABC):
     """The task's options. Every field is a flag."""
 
     kind: ClassVar[str]
-    """Key of the head in `bert_tf.heads.HEADS`. `load` and `bert_tf.export` find it
-    by `config.json`, and import `tasks.<kind>` if it is missing."""
+    """Key of the head in `bert_tf.heads.HEADS`, see `bert_tf.heads.find_head`."""
 
-    target_kind: str = "class"
-    """What an output of the model [..., C] is: `"class"`, logits of one of C classes;
-    `"labels"`, logits of C independent labels; `"score"`, scores or a vector."""
+    problem: str = "classification"
+    """What an output of the model [..., C] is: `"classification"`, logits of one of C
+    classes; `"multi_label"`, logits of C independent labels; `"regression"`, scores or
+    a vector."""
 
     metric: str
     """Key in the metrics that selects the best epoch. Higher is better."""
 
-    head: Mapping[str, Any]
-    """Description of the head for `config.json`, e.g. its labels."""
+    settings: Mapping[str, Any]
+    """The settings of the head for `config.json`, e.g. its labels."""
 
     data: Mapping[str, Any]
-    """What the constructor has read, by split. The first is `"train"`."""
+    """What the constructor has read, by split: lists of `Example`s, unless the task
+    overrides `rows`. The first split is `"train"`."""
 
     @property
     def evaluation_splits(self) -> Sequence[str]:
         """Names of the evaluation splits. The first selects the best epoch."""
         return [name for name in self.data if name != "train"]
 
-    @classmethod
-    def read_input(cls, options: FinetuneConfig, path: str) -> Iterator[Example]:
-        """Yields the examples of a file for `--predict`.
-
-        Args:
-            options: Those of the training; `Config`'s defaults for other checkpoints.
-            path: The file.
-        """
-        raise NotImplementedError
-
-    @classmethod
-    def answer(
-        cls, model: serving.Predictor, columns: Sequence[Sequence], batch_size: int
-    ) -> Mapping[str, np.ndarray]:
-        """Returns the outputs that `prediction_rows` takes, each with N rows.
-
-        Args:
-            model: The finished model.
-            columns: The `inputs` of N examples, transposed.
-            batch_size: Examples per batch.
-        """
-        return model.predict(*columns, batch_size=batch_size)
-
     def __init__(self, options: FinetuneConfig, encoder: checkpoints.Checkpoint):
         self.options = options
         self.encoder = encoder
         self.tokenizer = text.Tokenizer.from_checkpoint(encoder)
 
-    def served_head(self, head: Mapping[str, Any] | None = None) -> heads.Head:
-        """Returns the head, which builds the model and converts texts to its inputs.
+    # --- Model -------------------------------------------------------------------
 
-        Args:
-            head: The description of the head, `self.head` by default.
-        """
+    @functools.cached_property
+    def head(self) -> heads.Head:
+        """The head, which builds the model, and converts texts to its inputs."""
+        return self.build_head(self.settings)
+
+    def build_head(self, settings: Mapping[str, Any]) -> heads.Head:
+        """Returns the head with other settings, e.g. a decision."""
         options = self.options.to_dict()
-        return heads.find_head(self.kind)(head or self.head, options, self.tokenizer)
+        return heads.find_head(self.kind)(settings, options, self.tokenizer)
 
     def training_model(self, model: keras.Model) -> keras.Model:
         """Returns the model to train, whose inputs `dataset("train")` holds.
@@ -247,6 +244,8 @@ class Task(abc.ABC):
         This is `model` itself, unless an example is several of its inputs.
         """
         return model
+
+    # --- Training and evaluation -------------------------------------------------
 
     @abc.abstractmethod
     def dataset(self, name: str) -> Split:
@@ -262,17 +261,102 @@ class Task(abc.ABC):
         outputs: Sequence[Any],
         decision: Mapping[str, Any] | None = None,
     ) -> Evaluation:
-        """Returns the predictions for a split and, if it is labeled, their metrics.
+        """Returns the answers for a split and, if it is labeled, their metrics.
 
         Args:
             split: A split from `dataset`.
-            outputs: The model's output for each of its N examples.
+            outputs: The model's output for each of its N rows.
             decision: The decision to apply; None to fit it on this split, the dev set.
         """
 
+    # --- Predictions -------------------------------------------------------------
+
+    @classmethod
+    def read_input(cls, options: FinetuneConfig, path: str) -> Iterator[Example]:
+        """Yields the examples of a file for `--predict`.
+
+        Args:
+            options: Those of the training; `Config`'s defaults for other checkpoints.
+            path: The file.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def answer(
+        cls, model: serving.Predictor, columns: Sequence[Sequence], batch_size: int
+    ) -> Mapping[str, np.ndarray]:
+        """Returns the answers that `prediction` takes, arrays with N rows.
+
+        Args:
+            model: The finished model.
+            columns: The `inputs` of N examples, transposed.
+            batch_size: Examples per batch.
+        """
+        return model.predict(*columns, batch_size=batch_size)
+
+    @classmethod
+    def prediction(
+        cls,
+        example: Example,
+        answer: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        options: FinetuneConfig,
+    ) -> Prediction:
+        """Returns the prediction of an example; by default the first of the answers.
+
+        Args:
+            example: The example.
+            answer: Its values in the answers.
+            settings: The settings of the head.
+            options: Those of the training, as for `read_input`.
+        """
+        (_, value), *others = answer.items()
+        return Prediction(value, columns=dict(others))
+
+    @classmethod
+    def prediction_rows(
+        cls,
+        examples: Iterable[Example],
+        answers: Mapping[str, Sequence[Any]],
+        settings: Mapping[str, Any],
+        options: FinetuneConfig,
+    ) -> Iterator[dict[str, Any]]:
+        """Yields the rows of a table of predictions: `id`; the texts; `prediction`;
+        `confidence`; `gold`, if the input has it; other columns of `prediction`.
+        """
+        for index, example in enumerate(examples):
+            answer = {name: values[index] for name, values in answers.items()}
+            found = cls.prediction(example, answer, settings, options)
+            value, texts = found.value, example.texts
+            if not isinstance(value, str | int):
+                value = _rounded(value) if np.ndim(value) else float(f"{value:.7g}")
+            if texts is None:
+                names = ("text_a", "text_b") if len(example.inputs) > 1 else ("text",)
+                texts = dict(zip(names, example.inputs))
+            row = {"id": example.id, **texts, "prediction": value}
+            if found.confidence is not None:
+                row["confidence"] = _rounded(found.confidence)
+            if example.gold is not None:
+                row["gold"] = example.gold
+            yield row | {name: _rounded(x) for name, x in found.columns.items()}
+
+    def rows(
+        self, name: str, answers: Mapping[str, Sequence[Any]]
+    ) -> Iterator[dict[str, Any]]:
+        """Yields the rows of the predictions for a split."""
+        examples = self.data[name]
+        return self.prediction_rows(examples, answers, self.settings, self.options)
+
     def write_predictions(
-        self, split: Split, evaluation: Evaluation, folder: pathlib.Path
+        self, name: str, answers: Mapping[str, Sequence[Any]], folder: pathlib.Path
     ) -> None:
-        """Writes the predictions to files in `folder`."""
-        path = folder / f"predictions_{split.name}.tsv"
-        data.write_table(path, evaluation.predictions)
+        """Writes the predictions for a split to files in `folder`."""
+        path = folder / f"predictions_{name}.tsv"
+        data.write_table(path, self.rows(name, answers))
+
+
+def _rounded(value: Any) -> float | str:
+    """Returns a number, or numbers separated by spaces, with six decimals."""
+    if np.ndim(value):
+        return " ".join(f"{x:.6f}" for x in value)
+    return round(float(value), 6)

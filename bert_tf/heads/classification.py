@@ -19,13 +19,8 @@ from typing import Any
 import keras
 
 from bert_tf import text
-from bert_tf.heads.head import (
-    Head,
-    Signature,
-    class_probabilities,
-    signature,
-    string_input,
-)
+from bert_tf.heads.head import Head
+from bert_tf.heads.signatures import class_probabilities, string_input
 from bert_tf.lazy import lazy_import
 from bert_tf.modeling import BertBackbone, BertModel, Dropout, dense_layer
 
@@ -49,6 +44,8 @@ class SequenceClassifier(BertModel):
         backbone: The encoder.
         num_classes: C. With 1, the model is a regression: its logit is the score, its
             loss the squared error.
+        multi_label: Whether the classes are C independent labels: targets are 0 or 1
+            for each [B, C], and the loss is binary cross-entropy.
 
     Inputs: those of the backbone. Outputs: logits [B, C] float32.
 
@@ -60,16 +57,24 @@ class SequenceClassifier(BertModel):
     ```
     """
 
-    _arguments = ("num_classes",)
+    _arguments = ("num_classes", "multi_label")
 
-    def __init__(self, backbone: BertBackbone, num_classes: int, **kwargs):
+    def __init__(
+        self,
+        backbone: BertBackbone,
+        num_classes: int,
+        multi_label: bool = False,
+        **kwargs,
+    ):
         pooled = backbone(backbone.input)["pooled_output"]  # [B, H]
         logits = output_layer(backbone, pooled, num_classes)
         super().__init__(inputs=backbone.input, outputs=logits, **kwargs)
         self.backbone = backbone
-        self.num_classes = num_classes
+        self.num_classes, self.multi_label = num_classes, multi_label
 
     def _losses_and_metrics(self):
+        if self.multi_label:
+            return {"loss": keras.losses.BinaryCrossentropy(from_logits=True)}
         if self.num_classes == 1:
             return {"loss": keras.losses.MeanSquaredError()}
         return super()._losses_and_metrics()
@@ -86,10 +91,14 @@ class ClassificationHead(Head):
 
     kind = "classification"
     model_class = SequenceClassifier
+    google_scope = ""
 
     @classmethod
     def arguments(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        return {"num_classes": len(settings.get("labels", ())) or 1}
+        arguments = {"num_classes": len(settings.get("labels", ())) or 1}
+        if settings.get("problem") == "multi_label":
+            arguments["multi_label"] = True
+        return arguments
 
     @classmethod
     def declare(cls, outputs, *, problem=None, activation=None, **labels):
@@ -121,6 +130,11 @@ class ClassificationHead(Head):
             )
         return head
 
+    @property
+    def inputs(self):
+        names = ("text_a", "text_b") if self.settings.get("pairs") else ("text",)
+        return [*map(string_input, names)]
+
     def encode(self, *texts: Any) -> Any:
         """Returns the inputs [N, S] of texts or pairs, or the windows of texts."""
         if not self.options.get("long_text", "").startswith("window"):
@@ -140,35 +154,30 @@ class ClassificationHead(Head):
             return tf.math.segment_max(logits, source)
         return tf.math.segment_mean(logits, source)
 
-    def signatures(self, model: keras.Model) -> Mapping[str, Signature]:
-        settings = self.settings
-        labels = settings.get("labels", ())
-        names = ("text_a", "text_b") if settings.get("pairs") else ("text",)
+    def answers(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the outputs of `serving_default` for logits [N, C]."""
+        labels = self.settings.get("labels")
+        if not labels:
+            activation = keras.activations.get(self.settings.get("activation"))
+            return {"score": activation(logits[:, 0])}
+        if self.settings.get("problem") != "multi_label":
+            return class_probabilities(logits, labels)
+        probabilities = tf.sigmoid(logits)
+        thresholds = self.settings.get("thresholds", 0.5)
+        is_right = probabilities > tf.constant(thresholds, probabilities.dtype)
+        names = tf.broadcast_to(tf.constant(labels), tf.shape(logits))
+        return {
+            "labels": tf.ragged.boolean_mask(names, is_right).to_tensor(),
+            "probabilities": probabilities,
+        }
 
-        def run(texts):
-            inputs = self.encode(*texts)
-            if not isinstance(inputs, text.Windows):
-                return model(inputs, training=False)
-            logits = inputs.map(
-                lambda part: model(part.inputs(), training=False),
-                tf.TensorSpec([None, len(labels) or 1]),
-            )
-            return self.pool(logits, inputs.row)
-
-        @signature(*map(string_input, names))
-        def serving_default(*texts):
-            logits = run(texts)  # [N, C]
-            if not labels:
-                activation = keras.activations.get(settings.get("activation"))
-                return {"score": activation(logits[:, 0])}
-            if settings.get("problem") != "multi_label":
-                return class_probabilities(logits, labels)
-            probabilities = tf.sigmoid(logits)
-            names = tf.broadcast_to(tf.constant(labels), tf.shape(logits))
-            is_right = probabilities > tf.constant(settings.get("thresholds", 0.5))
-            return {
-                "labels": tf.ragged.boolean_mask(names, is_right).to_tensor(),
-                "probabilities": probabilities,
-            }
-
-        return {"serving_default": serving_default}
+    def run(self, model, *texts):
+        inputs = self.encode(*texts)
+        if not isinstance(inputs, text.Windows):
+            return self.answers(model(inputs, training=False))
+        size = len(self.settings.get("labels", ())) or 1
+        logits = inputs.map(
+            lambda part: model(part.inputs(), training=False),
+            tf.TensorSpec([None, size]),
+        )
+        return self.answers(self.pool(logits, inputs.row))

@@ -12,13 +12,12 @@ Signature, for N prompts and C choices:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import keras
 from keras import ops
 
 from bert_tf.heads.classification import output_layer
-from bert_tf.heads.head import Head, Signature, signature, string_input, with_equal_rows
+from bert_tf.heads.head import Head
+from bert_tf.heads.signatures import string_input, with_equal_rows
 from bert_tf.lazy import lazy_import
 from bert_tf.modeling import MASKED_SCORE, BertBackbone, BertModel
 
@@ -90,12 +89,21 @@ class MultipleChoiceHead(Head):
     model_class = ChoiceScorer
     num_outputs = 1
 
+    @property
+    def inputs(self):
+        choices = tf.TensorSpec([None, None], tf.string, "choices")
+        return [string_input("prompt"), choices]
+
     def encode(self, prompt: tf.Tensor, choices: tf.Tensor) -> dict[str, tf.Tensor]:
         """Encodes `prompt` [N] with each of `choices` [N, C]; inputs are [N, C, S].
 
         The `padding_mask` of a blank choice is 0.
         """
-        shape = tf.shape(choices)
+        message = "`choices` must have shape [N, C], C > 0, for `prompt` of shape [N]."
+        choices = with_equal_rows(prompt, choices, message)
+        is_choice = tf.debugging.assert_positive(tf.shape(choices)[1], message)
+        with tf.control_dependencies([is_choice]):
+            shape = tf.shape(choices)
         inputs = super().encode(tf.repeat(prompt, shape[1]), tf.reshape(choices, [-1]))
         inputs = {
             name: tf.reshape(x, [shape[0], shape[1], tf.shape(x)[1]])
@@ -105,25 +113,11 @@ class MultipleChoiceHead(Head):
         inputs["padding_mask"] *= tf.cast(exists, tf.int32)[:, :, tf.newaxis]
         return inputs
 
-    def signatures(self, model: keras.Model) -> Mapping[str, Signature]:
-        choices = tf.TensorSpec([None, None], tf.string, "choices")
-
-        @signature(string_input("prompt"), choices)
-        def serving_default(prompt, choices):
-            message = (
-                "`choices` must have shape [N, C], C > 0, for `prompt` of shape [N]."
-            )
-            choices = with_equal_rows(prompt, choices, message)
-            is_choice = tf.debugging.assert_positive(tf.shape(choices)[1], message)
-            with tf.control_dependencies([is_choice]):
-                choices = tf.identity(choices)
-            inputs = self.encode(prompt, choices)
-            logits = model(inputs, training=False)  # [N, C]
-            exists = inputs["padding_mask"][:, :, 0] > 0
-            best = tf.argmax(logits, axis=1, output_type=tf.int32)
-            return {
-                "choice": tf.where(tf.reduce_any(exists, axis=1), best, -1),
-                "probabilities": tf.where(exists, tf.nn.softmax(logits), 0.0),
-            }
-
-        return {"serving_default": serving_default}
+    def answers(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the outputs of `serving_default` for logits [N, C]."""
+        exists = logits > MASKED_SCORE / 2
+        best = tf.argmax(logits, axis=1, output_type=tf.int32)
+        return {
+            "choice": tf.where(tf.reduce_any(exists, axis=1), best, -1),
+            "probabilities": tf.where(exists, tf.nn.softmax(logits), 0.0),
+        }

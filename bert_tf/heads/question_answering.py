@@ -31,7 +31,8 @@ import numpy as np
 from keras import ops
 
 from bert_tf import text
-from bert_tf.heads.head import Head, Signature, signature, string_input, with_equal_rows
+from bert_tf.heads.head import Head
+from bert_tf.heads.signatures import string_input, with_equal_rows
 from bert_tf.lazy import lazy_import
 from bert_tf.modeling import MASKED_SCORE, BertBackbone, BertModel, dense_layer
 
@@ -94,6 +95,7 @@ class QuestionAnsweringHead(Head):
     kind = "question_answering"
     model_class = SpanPredictor
     num_outputs = 2
+    google_scope = "cls/squad/"
     unused_layers = ("pooler",)
 
     def __init__(self, settings, options, tokenizer):
@@ -105,6 +107,10 @@ class QuestionAnsweringHead(Head):
         super().__init__(settings, options, tokenizer)
         self._no_answer = self.settings.get("no_answer", False)
 
+    @property
+    def inputs(self):
+        return [string_input("question"), string_input("context")]
+
     def encode(self, question: tf.Tensor, context: tf.Tensor) -> Passages:
         """Tokenizes N questions and passages, and cuts the passages into windows."""
         message = "`context` must have a text per question."
@@ -115,23 +121,18 @@ class QuestionAnsweringHead(Head):
         windows = text.cut_windows(self.tokenizer, pieces.ids, **limits)
         return Passages(context, pieces, windows)
 
-    def signatures(self, model: keras.Model) -> Mapping[str, Signature]:
+    def run(self, model, question, context):
+        def logits(windows):
+            return model(windows.inputs(), training=False)
+
         threshold = self.settings.get("threshold", 0.0) if self._no_answer else None
-
-        @signature(string_input("question"), string_input("context"))
-        def serving_default(question, context):
-            passages = self.encode(question, context)
-            answers = self.answers(
-                passages, lambda windows: model(windows.inputs(), training=False)
-            )
-            outputs = answers.best(threshold)
-            for name, values in answers.candidates.items():
-                outputs[f"{name}s"] = values[:, :_SERVED_CANDIDATES]
-            if threshold is not None:
-                outputs["no_answer_score"] = answers.null_odds - threshold
-            return outputs
-
-        return {"serving_default": serving_default}
+        answers = self.answers(self.encode(question, context), logits)
+        outputs = answers.best(threshold)
+        for name, values in answers.candidates.items():
+            outputs[f"{name}s"] = values[:, :_SERVED_CANDIDATES]
+        if self._no_answer:
+            outputs["no_answer_score"] = answers.null_odds - threshold
+        return outputs
 
     def answers(
         self,

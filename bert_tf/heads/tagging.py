@@ -32,7 +32,8 @@ from keras import ops
 
 from bert_tf import text
 from bert_tf.heads.classification import output_layer
-from bert_tf.heads.head import FEATURES, Head, Signature, signature, string_input
+from bert_tf.heads.head import FEATURES, Head
+from bert_tf.heads.signatures import signature
 from bert_tf.lazy import lazy_import
 from bert_tf.modeling import BertBackbone, BertModel, Dropout
 
@@ -172,6 +173,7 @@ class TaggingHead(Head):
 
     kind = "tagging"
     model_class = TokenClassifier
+    google_scope = ""
     unused_layers = ("pooler",)
 
     @classmethod
@@ -190,39 +192,36 @@ class TaggingHead(Head):
         limit = self.options["max_sequence_length"]
         return text.cut_windows(self.tokenizer, ids, limit)
 
-    def signatures(self, model: keras.Model) -> Mapping[str, Signature]:
-        labels = self.settings["labels"]
+    def logits(self, model: keras.Model, ids: tf.RaggedTensor) -> tf.Tensor:
+        """Returns the logits [pieces, C] of the word pieces of N texts."""
 
         def run(windows: text.Windows) -> tf.Tensor:
             inputs = windows.inputs()
             pieces = windows.owned_pieces(tf.shape(inputs["token_ids"])[1])
             return tf.boolean_mask(model(inputs, training=False), pieces >= 0)
 
-        def logits(ids: tf.RaggedTensor) -> tf.Tensor:
-            """Returns the logits of all pieces [pieces, C]."""
-            return self.encode(ids).map(run, tf.TensorSpec([None, len(labels)]))
+        spec = tf.TensorSpec([None, len(self.settings["labels"])])
+        return self.encode(ids).map(run, spec)
 
-        @signature(string_input("text"))
-        def serving_default(texts):
-            pieces = self.tokenizer.tokenize_with_offsets(texts)
-            return self.tag_text(texts, pieces, logits(pieces.ids))
+    def run(self, model, texts):
+        pieces = self.tokenizer.tokenize_with_offsets(texts)
+        return self.tag_text(texts, pieces, self.logits(model, pieces.ids))
 
+    def signatures(self, model):
         @signature(tf.TensorSpec([None, None], tf.string, "words"))
         def words(words):
             is_word = tf.not_equal(words, "")
             pieces = self.tokenizer.tokenize_words(tf.boolean_mask(words, is_word))
             counts = tf.math.count_nonzero(is_word, axis=1)
             texts = tf.RaggedTensor.from_row_lengths(pieces, counts)
-            first = tf.gather(logits(texts.merge_dims(1, 2)), pieces.row_starts())
-            index = tf.where(is_word)
-            tags, scores, *_ = self._decode(first, tf.cast(index[:, 0], tf.int32))
+            logits = self.logits(model, texts.merge_dims(1, 2))
+            first, index = tf.gather(logits, pieces.row_starts()), tf.where(is_word)
+            found = self.tag_words(first, tf.cast(index[:, 0], tf.int32))
             shape = tf.shape(is_word, out_type=tf.int64)
-            return {
-                "tags": tf.scatter_nd(index, tags, shape),
-                "scores": tf.scatter_nd(index, scores, shape),
-            }
+            names = ("tags", "scores")
+            return {name: tf.scatter_nd(index, found[name], shape) for name in names}
 
-        return {"serving_default": serving_default, "words": words}
+        return super().signatures(model) | {"words": words}
 
     # --- Tagged words and entities -----------------------------------------------
 
@@ -262,9 +261,9 @@ class TaggingHead(Head):
         start = tf.boolean_mask(pieces.starts.values, begins_word)
         end = tf.boolean_mask(pieces.ends.values, ends_word)
         logits = tf.boolean_mask(logits, begins_word)
-        tags, scores, entity_type, is_first = self._decode(logits, row)
-        words = text.substrings(texts, row, start, end)
-        words = {"words": words, "tags": tags, "scores": scores}
+        words = self.tag_words(logits, row)
+        entity_type, is_first = words.pop("entity_types"), words.pop("is_first")
+        words = {"words": text.substrings(texts, row, start, end), **words}
         first, in_entity = tf.where(is_first)[:, 0], tf.not_equal(entity_type, "")
         # The entity of each word of an entity.
         entity = tf.boolean_mask(tf.cumsum(tf.cast(is_first, tf.int32)) - 1, in_entity)
@@ -273,7 +272,7 @@ class TaggingHead(Head):
         entities = {
             "entities": text.substrings(texts, entity_row, entity_start, entity_end),
             "entity_types": tf.gather(entity_type, first),
-            "entity_scores": tf.math.segment_mean(scores[in_entity], entity),
+            "entity_scores": tf.math.segment_mean(words["scores"][in_entity], entity),
             "entity_starts": text.character_offsets(texts, entity_row, entity_start),
             "entity_ends": text.character_offsets(texts, entity_row, entity_end),
             "entity_start_bytes": entity_start,
@@ -288,14 +287,17 @@ class TaggingHead(Head):
 
         return padded(words, row) | padded(entities, entity_row)
 
-    def _decode(
-        self, logits: tf.Tensor, row: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns the best tags of T words, each [T].
+    def tag_words(self, logits: tf.Tensor, row: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the most probable tags of T words.
+
+        Args:
+            logits: The logits of their first pieces [T, C].
+            row: The text of each word [T] int32, ascending.
 
         Returns:
-            The tag, its probability, the entity type ("" for O), and whether the word
-            is the first of an entity.
+            `tags` and `entity_types` ("" for O), string; `scores`, the probabilities of
+            the tags; and `is_first`, whether the word is the first of an entity, bool.
+            All are [T].
         """
         labels = self.settings["labels"]
         probabilities = tf.nn.softmax(logits)
@@ -312,5 +314,9 @@ class TaggingHead(Head):
         is_first = (entity_type > 0) & ~is_continued
         iob2 = [re.sub("^I-", "B-", label) for label in labels]
         tags = tf.where(is_first, tf.gather(iob2, tag), tf.gather(labels, tag))
-        entity_type = tf.gather(tf.constant(names), entity_type)
-        return tags, tf.reduce_max(probabilities, axis=1), entity_type, is_first
+        return {
+            "tags": tags,
+            "scores": tf.reduce_max(probabilities, axis=1),
+            "entity_types": tf.gather(tf.constant(names), entity_type),
+            "is_first": is_first,
+        }

@@ -1,5 +1,5 @@
-from bert_tf.heads.head import signature as signature
-from bert_tf.heads.head import string_input as string_input
+from bert_tf.heads.signatures import signature as signature
+from bert_tf.heads.signatures import string_input as string_input
 from bert_tf.serving import tensors as tensors
 from bert_tf.serving.dev_server import DevServer as DevServer
 from bert_tf.serving.predictor import Predictor as Predictor

@@ -198,10 +198,8 @@ class Predictor:
             function(*(column[start : start + batch_size] for column in inputs))
             for start in range(0, max(len(inputs[0]), 1), batch_size)
         ]
-        return {
-            name: _concatenate([batch[name] for batch in batches])
-            for name in batches[0]
-        }
+        parts = {name: [batch[name] for batch in batches] for name in batches[0]}
+        return heads.to_numpy({name: _concatenate(x) for name, x in parts.items()})
 
     def __repr__(self) -> str:
         return f"Predictor({self.checkpoint!r}, signatures={list(self.signatures)})"
@@ -224,14 +222,9 @@ def _to_tensor(column: Any, spec: tf.TensorSpec) -> tf.Tensor:
     return tensor
 
 
-def _concatenate(batches: list[tf.Tensor]) -> np.ndarray:
-    """Concatenates along axis 0; pads axis 1 with "" or 0. Strings become `str`."""
+def _concatenate(batches: list[tf.Tensor]) -> tf.Tensor:
+    """Concatenates along axis 0; pads axis 1 with "" or 0."""
     if batches[0].shape.rank > 1:
         ragged = [tf.RaggedTensor.from_tensor(batch) for batch in batches]
-        array = tf.concat(ragged, axis=0).to_tensor().numpy()
-    else:
-        array = tf.concat(batches, axis=0).numpy()
-    if array.dtype == object:  # NumPy's own strings all have the longest one's size.
-        decode = np.vectorize(lambda x: x.decode("utf-8", "replace"), otypes=[object])
-        array = decode(array)
-    return array
+        return tf.concat(ragged, axis=0).to_tensor()
+    return tf.concat(batches, axis=0)

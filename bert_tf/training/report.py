@@ -42,7 +42,8 @@ def write_report(
 
     Args:
         folder: Where to write.
-        template: Markdown with fields, as in `str.format`.
+        template: Markdown with fields, as in `str.format`. `output` and `name`, that of
+            the folder, are quoted for a shell.
         module: The command of the training, for example `bert_tf.pretrain`.
         options: Its options.
         values: The values of the other fields, and the `seconds` of the training.
@@ -54,8 +55,8 @@ def write_report(
     with storage.atomic_path(folder / "report.svg") as path:
         picture.savefig(path, format="svg", metadata={"Date": None})
     fields = {
-        "name": os.path.basename(options.output.rstrip("/")),
-        "output": options.output,
+        "name": shlex.quote(os.path.basename(options.output.rstrip("/"))),
+        "output": shlex.quote(options.output),
         "command": command(module, options),
         "minutes": values["seconds"] / 60,
         "devices": ", ".join(keras.distribution.list_devices()),

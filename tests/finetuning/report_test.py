@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from bert_tf.data import write_table
+from bert_tf.finetuning import Evaluation
 from bert_tf.finetuning.report import finetuning_report
 from tasks.classification import Classification
 
@@ -45,25 +45,33 @@ SCORES = [
     ],
 )
 def test_report_lists_the_largest_errors(tmp_path, rows, problem, errors, panels):
-    if rows:
-        write_table(tmp_path / "predictions_dev.tsv", rows)
-    output = str(tmp_path / "model")
     options = Classification.Config(
-        train_file="a b.csv", dev_file="d.csv", label="x", size="tiny", output=output
+        train_file="a b.csv",
+        dev_file="d.csv",
+        label="x",
+        size="tiny",
+        output="my model",
     )
     task = types.SimpleNamespace(
         kind="classification",
-        head={"problem": problem},
+        settings={"problem": problem},
         evaluation_splits=["dev", "test"],
         options=options,
+        rows=lambda name, answers: answers[name],
     )
-    metrics = {"training": TRAINING, "dev": {"accuracy": 0.5}}
-    finetuning_report(task, tmp_path, metrics, {"dev": "scores of classes\n"})
+    found = {
+        "dev": Evaluation(
+            {"accuracy": 0.5}, {"dev": rows}, report="scores of classes\n"
+        ),
+        "test": Evaluation({}, {}),
+    }
+    finetuning_report(task, tmp_path, TRAINING, found)
     report = (tmp_path / "report.md").read_text(encoding="utf-8")
     listed = report.partition("## Largest errors")[2].partition("## Next")[0]
     assert re.findall(r"^\| (.*text \d) \|", listed, re.MULTILINE) == errors
     assert "| dev | accuracy | 0.5000 |" in report
-    assert "```\ndev:\nscores of classes\n```" in report
+    assert "```\ndev:\nof classes\n```" in report
     assert "--train_file='a b.csv'" in report or "'--train_file=a b.csv'" in report
+    assert "--predict --model='my model' --input" in report
     assert "It took 1.5 minutes" in report
     assert (tmp_path / "report.svg").read_text().count('id="axes_') == panels

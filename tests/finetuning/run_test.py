@@ -16,8 +16,9 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import open_checkpoint
 from bert_tf.data import read_table, write_table
-from bert_tf.finetuning import ColumnFile, PredictConfig, batching, fine_tune
+from bert_tf.finetuning import ColumnFile, PredictConfig, batching, fine_tune, run_task
 from bert_tf.finetuning import run as run_module
+from bert_tf.finetuning.train import FineTuning
 from bert_tf.heads import TaggingHead, TokenClassifier
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.training import TrainingLoop
@@ -211,7 +212,7 @@ def test_resume_is_bit_equal_after_sigterm(
 
 def test_finished_directory_is_only_evaluated(finished, capsys, monkeypatch):
     options, metrics = finished
-    monkeypatch.setattr(run_module, "train", None)
+    monkeypatch.setattr(FineTuning, "train", None)
     assert fine_tune(Tagging, options) == metrics
     shown = capsys.readouterr().out
     assert "is already trained; skipping training" in shown
@@ -221,7 +222,7 @@ def test_finished_directory_is_only_evaluated(finished, capsys, monkeypatch):
 
 def test_encoder_is_compared_by_content(finished, encoder, tmp_path, monkeypatch):
     options, metrics = finished
-    monkeypatch.setattr(run_module, "train", None)
+    monkeypatch.setattr(FineTuning, "train", None)
     moved = shutil.copytree(encoder.path, tmp_path / "moved")
     options = dataclasses.replace(options, init_from=str(moved))
     assert fine_tune(Tagging, options) == metrics
@@ -303,11 +304,11 @@ def test_initial_weights_are_those_of_the_checkpoint(
     monkeypatch.setattr(run_module.checkpoints, "open_checkpoint", lambda _: source)
     started = {}
 
-    def keep(task, model, *_):
+    def keep(_, model):
         started.update({weight.path: weight.numpy() for weight in model.weights})
         raise InterruptedError
 
-    monkeypatch.setattr(run_module, "train", keep)
+    monkeypatch.setattr(FineTuning, "train", keep)
     with pytest.raises(InterruptedError):
         fine_tune(Tagging, other(options, tmp_path))
     expected = source.read_weights()
@@ -344,7 +345,7 @@ def test_predictions_do_not_replace_their_input(tmp_path):
             predict=True, model="unused", input=str(file), output=str(output)
         )
         with pytest.raises(ValueError, match="--output must be a file other than"):
-            run_module.predict_file(Tagging, options)
+            run_task(Tagging, options)
 
 
 @pytest.mark.parametrize("task", [Classification, MultipleChoice])
@@ -353,12 +354,14 @@ def test_model_of_another_project_has_the_columns_of_its_signature(tmp_path, tas
 
     def predict(*columns, batch_size):
         received.extend(columns)
-        return {"choice": np.zeros(2), "probabilities": np.ones((2, 1))}
+        shares = np.ones((2, 1))
+        return {"label": "aa", "choice": np.zeros(2), "probabilities": shares}
 
     names = ["text_a", "text_b"] if task is Classification else ["prompt", "choices"]
     specs = [tf.TensorSpec([None], tf.string, name) for name in names]
     signature = types.SimpleNamespace(input_signature=specs)
-    checkpoint = types.SimpleNamespace(head={"kind": task.kind}, options={})
+    head = {"kind": task.kind, "labels": ["a"]}
+    checkpoint = types.SimpleNamespace(head=head, options={})
     model = types.SimpleNamespace(
         checkpoint=checkpoint,
         signatures={"serving_default": signature},

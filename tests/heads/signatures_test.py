@@ -10,7 +10,7 @@ import tensorflow as tf
 from scipy.special import expit, softmax
 
 from bert_tf import heads
-from bert_tf.heads import ClassificationHead, find_head
+from bert_tf.heads import ClassificationHead
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer
 from tests.toy.models import pretrained_signatures, randomize_weights
@@ -132,9 +132,8 @@ LABELS = {"labels": ["no", "maybe", "yes"]}
     ],
 )
 def test_answers_of_classifiers(tokenizer, settings, expected):
-    head = ClassificationHead(settings, {"max_sequence_length": 8}, tokenizer)
-    signatures = head.signatures(lambda inputs, training: tf.constant(LOGITS))
-    found = signatures["serving_default"](tf.constant(["a", "b"]))
+    head = ClassificationHead(settings, {}, tokenizer)
+    found = head.answers(tf.constant(LOGITS))
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         if found[name].dtype == tf.string:
@@ -163,15 +162,3 @@ def test_signature_that_returns_no_dict_is_refused(outputs):
 
     with pytest.raises(ValueError, match="signature shout must return a dict"):
         shout.get_concrete_function()
-
-
-# --- Multiple choice -------------------------------------------------------------
-
-
-@pytest.mark.parametrize("shape", [[1, 0], [2, 2]])
-def test_choices_of_another_shape(pretrainer, tokenizer, shape):
-    head = find_head("multiple_choice")({}, {"max_sequence_length": 32}, tokenizer)
-    model = head.build(pretrainer.backbone)
-    function = head.signatures(model)["serving_default"]
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"shape \[N, C\], C > 0"):
-        function(tf.constant(["the cat"]), tf.fill(shape, "a"))

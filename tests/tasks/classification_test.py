@@ -3,24 +3,16 @@
 
 import functools
 import os
-import random
 import re
-import types
 
-import keras
 import numpy as np
 import pytest
 import scipy.special
 import sklearn.metrics
-import tensorflow as tf
 
-from bert_tf import serving
-from bert_tf.data import read_table
-from bert_tf.finetuning import correlations, predict
-from bert_tf.modeling import BertBackbone
+from bert_tf.finetuning import correlations
 from tasks.classification import Classification, best_thresholds
 from tests.toy import tables
-from tests.toy import tasks as toy_tasks
 from tests.toy.tables import write
 
 # --- Files -----------------------------------------------------------------------
@@ -92,7 +84,7 @@ def test_regression_is_trained_on_standardized_scores(tmp_path, read):
     write(tmp_path, train__tsv=data, dev__tsv=data)
     task = read(task="stsb", data_dir=str(tmp_path))
     scale = {"mean": 3.0, "deviation": 2.0}
-    assert task.head == {"problem": "regression", "pairs": True, **scale}
+    assert task.settings == {"problem": "regression", "pairs": True, **scale}
     np.testing.assert_array_equal(task.dataset("train").targets, [[1], [-1]])
     np.testing.assert_array_equal(task.gold["dev"], [5, 1])
 
@@ -323,14 +315,14 @@ def test_predictions_of_classes(tmp_path, read):
     expected = {"accuracy": 0.5, "macro_f1": 1 / 3, "majority_accuracy": 0.5}
     assert found.metrics == expected
     assert re.search(r"\byes +0\.5000 +1\.0000 +0\.6667 +1\n", found.report)
-    task.write_predictions(dev, found, tmp_path)
+    task.write_predictions("dev", found.answers, tmp_path)
     assert (tmp_path / "predictions_dev.tsv").read_text() == (
         "id\ttext\tprediction\tconfidence\tgold\tP(no)\tP(yes)\n"
         "0\ta\tyes\t0.8\tyes\t0.2\t0.8\n1\tb\tyes\t0.6\tno\t0.4\t0.6\n"
     )
     found = task.evaluate(task.dataset("test"), [np.log([0.2, 0.8])])
     assert (found.metrics, found.report) == ({}, "")
-    assert "gold" not in next(found.predictions)
+    assert "gold" not in next(task.rows("test", found.answers))
 
 
 # --- Several labels ---------------------------------------------------------------
@@ -346,7 +338,11 @@ def test_predictions_of_classes(tmp_path, read):
 def test_several_labels(tmp_path, read, content, options):
     write(tmp_path, train__tsv=content, dev__tsv=content)
     task = read(**{**OWN, **options}, **FILES)
-    assert task.head == {"problem": "multi_label", "pairs": False, "labels": ["x", "y"]}
+    assert task.settings == {
+        "problem": "multi_label",
+        "pairs": False,
+        "labels": ["x", "y"],
+    }
     dev = task.dataset("dev")
     np.testing.assert_array_equal(dev.targets, [[1, 1], [0, 0], [1, 0]])
     # Probabilities of x: 0.4, 0.2, 0.3; of y: 0.4, 0.7, 0.2.
@@ -360,13 +356,13 @@ def test_several_labels(tmp_path, read, content, options):
     assert re.findall(r"(\w) +1\.0+ +1\.0+ +1\.0+ +(\d)\n", found.report) == [
         ("x", "2")
     ]
-    row, *others = found.predictions
+    row, *others = task.rows("dev", found.answers)
     both = f"x{options.get('label_separator', ',')}y"
     assert list(row.values())[:4] == ["0", "a", both, pytest.approx(0.16)]
     assert (row["P(x)"], row["P(y)"]) == (0.4, 0.4)
     assert [row["prediction"] for row in others] == ["y", "x"]
     found = task.evaluate(dev, logits, {"thresholds": [0.5] * 2})
-    assert next(found.predictions)["prediction"] == ""
+    assert next(task.rows("dev", found.answers))["prediction"] == ""
 
 
 def test_single_label(tmp_path, read):
@@ -429,89 +425,12 @@ def test_truncation_and_windows(tmp_path, read, long_text, rows):
         np.testing.assert_allclose(split.weights, [1 / windows] * windows + [1, 1])
 
 
-def test_serving_matches_evaluation_of_long_texts(tmp_path, read, one_layer):
-    data = LONG.replace("yes", "30").replace("no", "10")
-    write(tmp_path, train__tsv=data, dev__tsv=data)
-    options = {"problem": "regression", "long_text": "window_mean"}
-    task = read(**OWN, **FILES, **options, max_sequence_length=8)
-    model = task.served_head().build(BertBackbone(one_layer))
-    # Large weights, so that the logits of windows differ.
-    model.get_layer("logits").kernel.assign_add(
-        np.random.default_rng(0).normal(size=model.get_layer("logits").kernel.shape)
-    )
-    split = task.dataset("dev")
-    outputs = predict(model, split, 4, max_length=8)
-    task.write_predictions(split, task.evaluate(split, outputs), tmp_path)
-    found = read_table(tmp_path / "predictions_dev.tsv")
-    assert len(found) == 3
-    texts = [row.inputs[0] for row in task.data["dev"]]
-    answer = toy_tasks.serve(task, model)["serving_default"](tf.constant(texts))
-    expected = [float(row["prediction"]) for row in found]
-    np.testing.assert_allclose(answer["score"], expected, atol=1e-4)
-
-
 def test_maximum_of_window_logits(tmp_path, read):
     write(tmp_path, train__tsv=LONG, dev__tsv=LONG)
     task = read(**OWN, **FILES, long_text="window_max", max_sequence_length=8)
     # Three for the first text.
     outputs = np.float32([[0, 3], [6, 0], [3, 3], [1, 2], [2, 1]])
     found = task.evaluate(task.dataset("dev"), outputs)
-    found = [[row["P(no)"], row["P(yes)"]] for row in found.predictions]
+    found = found.answers["probabilities"]
     expected = scipy.special.softmax([[6.0, 3.0], [1.0, 2.0], [2.0, 1.0]], axis=1)
     np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
-# --- Training and serving --------------------------------------------------------
-
-
-def test_training_and_serving(tmp_path, random_encoder):
-    """Pairs with the word "cat" are positive."""
-    rng = random.Random(0)
-    for split, count in (("train", 250), ("dev", 45)):
-        lines = ["first,second,label"]
-        for _ in range(count):
-            words = rng.choices("abcdefgh", k=rng.randint(1, 5))  # One shape.
-            label = "yes" if rng.random() < 0.5 else "no"
-            words[rng.randrange(len(words))] = "cat" if label == "yes" else "mat"
-            at = rng.randint(0, len(words))
-            lines.append(f"{' '.join(words[:at])},{' '.join(words[at:])},{label}")
-        write(tmp_path, **{f"{split}__csv": "\n".join(lines)})
-    metrics, found, _ = toy_tasks.train_and_predict(
-        Classification,
-        tmp_path,
-        **random_encoder(tmp_path, num_layers=1, dropout=0.1),
-        text_a="first",
-        text_b="second",
-        label="label",
-        max_sequence_length=32,
-        learning_rate=2e-2,
-    )
-    assert metrics["accuracy"] > 0.95
-    assert [row["id"] for row in found] == [str(i) for i in range(45)]
-    right = [row["prediction"] == row["gold"] for row in found]
-    assert np.mean(right) == metrics["accuracy"]
-
-
-@pytest.mark.usefixtures("eagerly")
-def test_several_labels_are_served_with_their_thresholds(tmp_path, read, one_layer):
-    data = '{"text": "a", "label": "x"}\n{"text": "b", "label": "x,y"}\n'
-    write(tmp_path, train__jsonl=data, dev__jsonl=data + '{"text": "", "label": ""}')
-    files = {"train_file": "train.jsonl", "dev_file": "dev.jsonl"}
-    task = read(**OWN, **files, label_separator=",", max_sequence_length=8)
-    keras.utils.set_random_seed(1)  # The texts get different labels.
-    model = task.served_head().build(BertBackbone(one_layer))
-    dev = task.dataset("dev")
-    found = task.evaluate(dev, predict(model, dev, 4, max_length=8))
-    task.write_predictions(dev, found, tmp_path)
-    expected = read_table(tmp_path / "predictions_dev.tsv")
-    assert len({row["prediction"] for row in expected}) > 1
-    head = {"kind": task.kind, **task.head, **found.decision}
-    signatures = toy_tasks.serve(task, model, found.decision)
-    # Hugging Face's folders have no options. The column of the labels is unknown.
-    texts = [{k: v for k, v in row.items() if k != "gold"} for row in expected]
-    for options, table in ((task.options.to_dict(), expected), ({}, texts)):
-        checkpoint = types.SimpleNamespace(head=head, options=options)
-        served = serving.Predictor(checkpoint, signatures)
-        file, output = task.options.dev_file, tmp_path / "out.jsonl"
-        rows = toy_tasks.predict_file(Classification, served, file, output)
-        toy_tasks.assert_same_rows(rows, table)

@@ -2,18 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import functools
-import random
 import re
 import types
 
 import numpy as np
 import pytest
 
-from bert_tf.data import write_table
 from bert_tf.finetuning import batches
 from tasks.embedding import Embedding, ranks, retrieval_metrics
 from tests.toy import tables
-from tests.toy import tasks as toy_tasks
 from tests.toy.tables import write
 
 OWN = {"texts": "a,b", "train_file": "train.tsv", "dev_file": "dev.tsv"}
@@ -47,7 +44,7 @@ def test_stsb(tmp_path, read):
     assert texts_of(task) == [("a b", "b"), ("c", "d")]
     np.testing.assert_array_equal(task.dataset("train").targets, [0, 1])  # Ranks.
     found = task.evaluate(task.dataset("dev"), np.eye(2))
-    assert [row["prediction"] for row in found.predictions] == [0, 1]
+    np.testing.assert_allclose(found.answers["score"], [0, 1], atol=1e-6)
     assert found.metrics == pytest.approx({"spearman": 1, "pearson": 1})
     assert not task.evaluate(task.dataset("test"), np.eye(2)).metrics
 
@@ -62,7 +59,7 @@ def test_triplets_with_pairs_to_search_as_dev_set(tmp_path, read):
     assert ids.shape == (4, 3)
     found = task.evaluate(task.dataset("dev"), np.eye(4))
     assert found.metrics["mrr"] == found.metrics["recall_at_1"] + 0.5 == 0.5
-    assert [row["prediction"] for row in found.predictions] == [2, 2]
+    assert [row["prediction"] for row in task.rows("dev", found.answers)] == [2, 2]
 
 
 def test_index_of_pandas_is_no_score(tmp_path, read):
@@ -147,56 +144,14 @@ def test_pairs_are_scored_with_prompts_and_similarity():
     assert vectors[:2].tolist() == [[1, 1], [1, 3]]
 
 
-# --- Training and serving ---------------------------------------------------------
-
-
-def topic_text(rng, subject):
-    words = rng.choices("abcdefgh", k=rng.randint(1, 5))  # One shape.
-    words.insert(rng.randint(0, len(words)), subject)
-    return " ".join(words)
-
-
-def test_training_and_serving(tmp_path, random_encoder):
-    """Texts are similar if they have the same subject."""
-    rng = random.Random(0)
-    for split, count in (("train", 240), ("dev", 60)):
-        rows = []
-        for _ in range(count):
-            subjects = rng.sample(("cat", "mat", "sat", "on"), k=2)
-            score = rng.choice([1, 4])
-            if score == 4:
-                subjects[1] = subjects[0]
-            texts = [topic_text(rng, subject) for subject in subjects]
-            rows.append(dict(zip(("a", "b", "score"), (*texts, score))))
-        write_table(tmp_path / f"{split}.tsv", rows)
-    metrics, found, served = toy_tasks.train_and_predict(
-        Embedding,
-        tmp_path,
-        **random_encoder(tmp_path, num_layers=1, dropout=0.1),
-        texts="a,b",
-        label="score",
-        pooling="max",
-        max_sequence_length=16,
-        learning_rate=2e-2,
-    )
-    assert metrics["spearman"] > 0.7  # At most 0.87: there are two scores.
-    # Without the second text, --predict writes vectors.
-    texts = [row["text_a"] for row in found]
-    write_table(tmp_path / "texts.tsv", [{"a": text} for text in texts])
-    paths = str(tmp_path / "texts.tsv"), tmp_path / "vectors.csv"
-    rows = toy_tasks.predict_file(Embedding, served, *paths)
-    vectors = np.array([row["prediction"].split() for row in rows], float)
-    expected = served.predict(texts)["sentence_embedding"]
-    np.testing.assert_allclose(vectors, expected, atol=1e-5)
-
-
 def test_training_continues_with_the_pooling_of_the_encoder(tmp_path, read, caplog):
     prompts = {"prompts": {"query": "Find: "}, "default_prompt_name": "query"}
     head = {"kind": "embedding", "max_sequence_length": 32, "pooling": "max", **prompts}
     head["similarity_fn_name"] = "manhattan"
     write(tmp_path, train__tsv=SCORED, dev__tsv=SCORED)
     task = read(**OWN, label="score", head=head, max_sequence_length=8)
-    assert (task.head["pooling"], task.head["max_sequence_length"]) == ("max", 8)
-    assert task.head["similarity_fn_name"] == "manhattan"
-    assert "prompts" not in task.head
+    expected = {"pooling": "max", "max_sequence_length": 8}
+    expected["similarity_fn_name"] = "manhattan"
+    assert expected.items() <= task.settings.items()
+    assert "prompts" not in task.settings
     assert "training adds no prompts to texts" in caplog.text

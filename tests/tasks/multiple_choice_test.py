@@ -2,17 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import functools
-import random
 import re
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf.finetuning import batches
 from tasks.multiple_choice import MultipleChoice
 from tests.toy import tables
-from tests.toy import tasks as toy_tasks
 from tests.toy.tables import write
 
 OWN = {"prompt": "start", "choices": "x,y,z", "label": "right"}
@@ -178,7 +175,7 @@ def test_accuracy_and_predictions(tmp_path, read):
     outputs = [np.log([0.2, 0.3, 0.5]), np.array([0.0, -1e9, -1e9])]
     found = task.evaluate(dev, outputs)
     assert found.metrics == {"accuracy": 0.5, "majority_accuracy": 0.5}
-    task.write_predictions(dev, found, tmp_path)
+    task.write_predictions("dev", found.answers, tmp_path)
     assert (tmp_path / "predictions_dev.tsv").read_text() == (
         "id\tprompt\tprediction\tconfidence\tgold\tprobabilities\n"
         "0\ta\tz\t0.5\tz\t0.200000 0.300000 0.500000\n"
@@ -205,63 +202,10 @@ def test_labels_have_one_meaning(tmp_path, read, labels, options, named):
     assert task.labels["train"] == expected
     found = task.evaluate(task.dataset("dev"), np.eye(3)[expected])
     assert found.metrics["accuracy"] == 1
-    assert [row["prediction"] for row in found.predictions] == [*labels]
+    rows = task.rows("dev", found.answers)
+    assert [row["prediction"] for row in rows] == [*labels]
     # As `--predict`.
     examples = MultipleChoice.read_input(task.options, str(tmp_path / "x.csv"))
     assert [example.choices for example in examples] == [
         example.choices for example in task.data["dev"]
     ]
-
-
-# --- Training and serving ---------------------------------------------------------
-
-
-def test_training_and_serving(tmp_path, random_encoder):
-    """The choice with "cat" is right."""
-    rng = random.Random(0)
-    for split, count in (("train", 200), ("dev", 45)):
-        lines = ["start,x,y,z,right"]
-        for _ in range(count):
-            prompt = rng.choice("abcdefgh")  # At most 8 tokens, so one shape.
-            choices = [
-                " ".join(rng.choices("abcdefgh", k=rng.randint(1, 3)))
-                for _ in range(rng.choice([2, 3]))
-            ]
-            label = rng.randrange(len(choices))
-            choices[label] += " cat"
-            choices += [""] * (3 - len(choices))
-            lines.append(f"{prompt},{','.join(choices)},{label}")
-        write(tmp_path, **{f"{split}__csv": "\n".join(lines)})
-    metrics, found, served = toy_tasks.train_and_predict(
-        MultipleChoice,
-        tmp_path,
-        **random_encoder(tmp_path, num_layers=1, dropout=0.1),
-        **OWN,
-        max_sequence_length=32,
-        learning_rate=2e-2,
-    )
-    assert metrics["accuracy"] > 0.95
-    right = [row["prediction"] == row["gold"] for row in found]
-    assert np.mean(right) == metrics["accuracy"]
-
-    # Any number of choices, and any string.
-    ask = served.signatures["serving_default"]
-    choices = ["a", "the cat", "", "\0", "[SEP] ü 漢字", "b " * 1_000, "c"]
-    blanks = ["", " ", "\t\n", "\v\x85", "\xa0", "\u2003\u3000", "\x1c"]
-    assert not any(map(str.strip, blanks))  # As in the task.
-    answers = ask(tf.constant(["d", ""]), tf.constant([choices, blanks]))
-    best = np.argmax(answers["probabilities"][0])
-    assert answers["choice"].numpy().tolist() == [best, -1]
-    assert answers["probabilities"][0][2] == 0
-    totals = tf.reduce_sum(answers["probabilities"], axis=1)
-    np.testing.assert_allclose(totals, [1, 0], rtol=1e-5)
-    nothing = ask(tf.zeros([0], tf.string), tf.zeros([0, 3], tf.string))
-    assert nothing["probabilities"].shape == (0, 3)
-    for prompts, choices, message in (
-        (["a", "b"], [["c", "d"]], r"must have shape \[N, C\]"),
-        (["a"], [[]], "C > 0"),
-        ([], [["a"]], r"must have shape \[N, C\]"),
-    ):
-        inputs = (tf.constant(x, tf.string) for x in (prompts, choices))
-        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-            ask(*inputs)

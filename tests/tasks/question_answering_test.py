@@ -2,17 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import json
-import random
 import re
 
 import numpy as np
 import pytest
 
 from bert_tf.data import read_table
-from bert_tf.finetuning import squad
 from tasks.question_answering import QuestionAnswering
 from tests.toy import tables
-from tests.toy import tasks as toy_tasks
 
 LIMITS = {"max_sequence_length": 16, "max_question_length": 4, "stride": 4}
 
@@ -53,7 +50,7 @@ def test_targets_from_character_offsets(read, vocabulary):
     token = vocabulary.tokens[train.inputs["token_ids"][0, start[0]]]
     assert (token, end[0]) == ("cat", start[0])
     assert (start[1], end[1]) == (0, 0)
-    assert task.head["no_answer"]
+    assert task.settings["no_answer"]
 
 
 def test_targets_of_windows_without_the_answer_are_cls(read):
@@ -67,7 +64,7 @@ def test_targets_of_windows_without_the_answer_are_cls(read):
         found.append(" ".join(tokens[start : end + 1]))
     # Windows of eleven words with a stride of four.
     assert found == ["[CLS]", "j k l m", "j k l m"]
-    assert not task.head["no_answer"]
+    assert not task.settings["no_answer"]
 
 
 @pytest.mark.parametrize(
@@ -98,46 +95,10 @@ def test_targets_and_predictions_of_tables(read, tmp_path):
     test = task.dataset("test")
     logits = np.arange(16, dtype=np.float32)
     outputs = [{"start_logits": logits, "end_logits": logits}] * 2
-    task.write_predictions(test, task.evaluate(test, outputs, {}), tmp_path)
+    found = task.evaluate(test, outputs, {})
+    task.write_predictions("test", found.answers, tmp_path)
     answers = json.loads((tmp_path / "predictions_test.json").read_text())
     assert answers == {"2": "cat", "3": "mat"}
     rows = read_table(tmp_path / "predictions_test.tsv")
     found = [(row["id"], row["question"], row["prediction"]) for row in rows]
     assert found == [("2", "a, b", "cat"), ("3", "c", "mat")]
-
-
-# --- Fine-tuning and serving -----------------------------------------------------
-
-
-def toy_rows(count, seed):
-    """The answer is the word after "cat", if there is one."""
-    rng = random.Random(seed)
-    for _ in range(count):
-        words = rng.choices("abcdefgh", k=rng.randint(4, 8))
-        at = rng.randrange(len(words) - 1)
-        answer = words[at + 1] if rng.random() < 0.7 else None
-        if answer:
-            words[at] = "cat"
-        context = " ".join(words)
-        yield context, "the", answer, context.find("cat") + 4
-
-
-def test_fine_tuned_model_learns_and_serves(tmp_path, random_encoder):
-    for name, count in (("train", 250), ("dev", 60)):
-        write_squad(tmp_path / f"{name}.json", toy_rows(count, count))
-    metrics, found, _ = toy_tasks.train_and_predict(
-        QuestionAnswering,
-        tmp_path,
-        **random_encoder(tmp_path, num_layers=1, initializer_range=0.1),
-        epochs=4,
-        learning_rate=1e-2,
-        max_sequence_length=8,  # Windows of four words, all of one shape.
-        max_question_length=1,
-        stride=2,
-    )
-    answers = json.loads((tmp_path / "model/predictions_dev.json").read_text())
-    assert {row["id"]: row["prediction"] for row in found} == answers
-    scores = squad.scores(squad.read(tmp_path / "dev.json"), [*answers.values()])
-    assert metrics == scores | {"threshold": metrics["threshold"]}
-    assert scores["f1"] > 85
-    assert scores["HasAns_exact"] > 70

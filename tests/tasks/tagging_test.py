@@ -7,12 +7,9 @@ import re
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from bert_tf import serving
-from bert_tf.finetuning import ColumnFile, fine_tune
+from bert_tf.finetuning import ColumnFile
 from tasks.tagging import Tagging
-from tests.toy import tasks as toy_tasks
 from tests.toy.checkpoints import encoder
 
 GOOD = "the O\ncats B-P\n\nmats I-L\nsat I-P\n"
@@ -72,7 +69,7 @@ def as_outputs(split, num_tags):
 def test_only_first_pieces_have_weights(read):
     task = read()
     assert task.labels == ("O", "B-L", "I-L", "B-P", "I-P")
-    assert task.head == {"labels": ["O", "B-L", "I-L", "B-P", "I-P"]}
+    assert task.settings == {"labels": ["O", "B-L", "I-L", "B-P", "I-P"]}
     split = task.dataset("train")
     assert pieces(task, split) == ["[CLS] the cat ##s [SEP]", "[CLS] mat ##s sat [SEP]"]
     assert split.weights.to_list() == [[0, 1, 1, 0, 0], [0, 1, 0, 1, 0]]
@@ -116,7 +113,7 @@ def test_every_word_is_predicted_once(read, tmp_path, context, length):
     assert split.lengths.max() <= length
     found = task.evaluate(split, list(as_outputs(split, len(task.labels))))
     assert found.metrics == {"f1": 1, "precision": 1, "recall": 1}
-    task.write_predictions(split, found, tmp_path)
+    task.write_predictions("dev", found.answers, tmp_path)
     written = ColumnFile.read(tmp_path / "predictions_dev.conll")
     assert written.tags() == task.gold["dev"]
     for sentence, original in zip(
@@ -134,7 +131,8 @@ def test_sentences_without_words_have_no_tags(read, context):
     split = task.dataset("dev")
     found = task.evaluate(split, list(as_outputs(split, len(task.labels))))
     assert found.metrics == {"f1": 1, "precision": 1, "recall": 1}
-    assert found.predictions == [[], ["O", "B-P"], [], ["B-L"], []]
+    tags = [part.tolist() for part in found.answers["tags"]]
+    assert tags == [[], ["O", "B-P"], [], ["B-L"], []]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +147,8 @@ def test_predictions_of_test_sets(read, tmp_path, test, expected):
     task = read(test=test)
     split = task.dataset("test")
     logits = np.eye(5)[[0, 4, 4, 0, 0]]  # I-P twice.
-    task.write_predictions(split, task.evaluate(split, [logits]), tmp_path)
+    found = task.evaluate(split, [logits])
+    task.write_predictions("test", found.answers, tmp_path)
     assert (tmp_path / "predictions_test.conll").read_text() == expected
 
 
@@ -197,117 +196,3 @@ def test_metrics_match_conlleval(read):
     task = read(content, "a O\n")  # seqeval's report needs an entity.
     found = task.evaluate(task.dataset("dev"), [np.eye(len(task.labels))[[0, 0, 0]]])
     assert (found.metrics["f1"], found.report) == (0, "")
-
-
-# --- Fine-tuning and serving -----------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory, random_encoder):
-    """Options for sentences in which "cat the" is a P and "mats" is an L."""
-    folder = tmp_path_factory.mktemp("toy")
-    rng = random.Random(0)
-    entities = {"cat": "B-P", "the": "I-P", "mats": "B-L"}
-    for split, count in (("train", 250), ("dev", 30)):
-        lines = []
-        for _ in range(count):
-            words = rng.choices([*"abcdef", "cat the", "mats"], k=rng.randint(1, 10))
-            words = " ".join(words).split()
-            lines += [f"{word} {entities.get(word, 'O')}" for word in words] + [""]
-        (folder / f"{split}.conll").write_text("\n".join(lines))
-    return {
-        **random_encoder(folder, num_layers=1, initializer_range=0.1),
-        "train_file": str(folder / "train.conll"),
-        "dev_file": str(folder / "dev.conll"),
-        "max_sequence_length": 8,  # So that all windows have one shape.
-        "batch_size": 16,
-        "learning_rate": 2e-2,
-    }
-
-
-def by_text(answer, *names):
-    """Rows of the named outputs for each text, without padding."""
-    columns = [answer[name].tolist() for name in names]
-    return [
-        [row for row in zip(*rows, strict=True) if row[0]]
-        for rows in zip(*columns, strict=True)
-    ]
-
-
-def test_fine_tuned_model_learns_and_serves(toy, tmp_path):
-    output = tmp_path / "model"
-    options = Tagging.Config(**toy, output=str(output))
-    metrics = fine_tune(Tagging, options)
-    assert metrics["dev"]["f1"] > 0.95
-
-    # The served model and the predictions agree.
-    tf.config.run_functions_eagerly(True)  # Tracing takes longer.
-    served = serving.load(output)
-    found = ColumnFile.read(output / "predictions_dev.conll")
-    texts = [" ".join(sentence.words) for sentence in found.sentences]
-    answer = served.predict(texts)
-    assert by_text(answer, "words", "tags") == [
-        [(word, tag) for word, _, tag in sentence.rows] for sentence in found.sentences
-    ]
-    scores = np.concatenate([row[row > 0] for row in answer["scores"]])
-    assert (scores > 1 / 5).all()
-    assert (scores <= 1).all()
-
-    # Predicting the file gives the same tags.
-    rows = toy_tasks.predict_file(
-        Tagging, served, options.dev_file, tmp_path / "tags.jsonl"
-    )
-    assert [row["text"] for row in rows] == texts
-    for row, sentence in zip(rows, found.sentences, strict=True):
-        gold, tags = zip(*(columns[-2:] for columns in sentence.rows))
-        assert row["gold"] == " ".join(gold)
-        assert row["prediction"] == " ".join(tags)
-        assert len(row["confidence"].split()) == len(tags)
-
-    # A row for each sentence, also without words.
-    sentences = [[], ["the", "cat"], [], []]
-    lines = (json.dumps({"tokens": tokens}) for tokens in sentences)
-    path = tmp_path / "x.jsonl"
-    path.write_text("\n".join(lines))
-    rows = toy_tasks.predict_file(Tagging, served, str(path), tmp_path / "tags.csv")
-    assert [row["id"] for row in rows] == ["1", "2", "3", "4"]
-    assert [len(row["prediction"].split()) for row in rows] == [0, 2, 0, 0]
-
-    # The same for texts that are split into words. Padding may be anywhere.
-    words = ["", "mats.b.", "", "cat", "the", "\u200b", ""]
-    answer = served.predict([words, [""] * len(words)], signature="words")
-    assert answer["tags"][0, :5].tolist() == ["", "B-L", "", "B-P", "I-P"]
-    np.testing.assert_array_equal(answer["scores"] > 0, answer["tags"] != "")
-    assert answer["scores"][0, 5] > 0  # The word without pieces.
-    assert not answer["scores"][1].any()
-
-    text = "a é cat thé b mats\u00a0cat"
-    answer = served.predict(["", text, "a"])
-    names = ("entities", "entity_types", "entity_starts", "entity_ends")
-    assert by_text(answer, *names) == [
-        [],
-        [
-            ("cat thé", "P", 4, 11),
-            ("mats", "L", 14, 18),
-            ("cat", "P", 19, 22),
-        ],
-        [],
-    ]
-    utf8 = text.encode()
-    names = ("entities", "entity_start_bytes", "entity_end_bytes")
-    for entity, start, end in by_text(answer, *names)[1]:
-        assert utf8[start:end].decode() == entity
-
-
-@pytest.mark.slow
-def test_lstm_on_features(toy, tmp_path):
-    options = Tagging.Config(
-        **toy,
-        features="embeddings",
-        lstm_units=8,
-        epochs=4,
-        output=str(tmp_path / "model"),
-    )
-    assert fine_tune(Tagging, options)["dev"]["f1"] > 0.95
-    answer = serving.load(options.output).predict(["a cat the b"])
-    assert by_text(answer, "entities", "entity_types") == [[("cat the", "P")]]

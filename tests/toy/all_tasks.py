@@ -40,7 +40,7 @@ def write_models(
     The backends initialize new layers differently.
     """
     for name in TASKS:
-        (folder / name).mkdir()
+        (folder / name).mkdir(parents=True)
         toy.write_model(_task(name), folder / name, config, vocabulary, options={})
 
 
@@ -87,7 +87,7 @@ def train(folder: pathlib.Path, strategy: str = "default") -> dict[str, dict]:
         ids = ids[:, None] if name == "choices" else ids
         inputs = {"token_ids": ids, "segment_ids": ids * 0, "padding_mask": ids * 0 + 1}
         answers = model.predict(*inputs.values(), signature="ids")
-        _check_saving(task.served_head().build(initial.build_backbone()), inputs)
+        _check_saving(task.head.build(initial.build_backbone()), inputs)
         results[name] = {
             "epochs": metrics["training"]["epochs"],
             "predictions": {

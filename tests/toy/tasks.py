@@ -77,11 +77,11 @@ def write_model(
 ) -> ModelDirectory:
     """Writes `folder`/random, a model directory of a task with random weights."""
     task = make_task(name, folder, vocabulary)
-    head = {"kind": task.kind, **task.head}
+    head = {"kind": task.kind, **task.settings}
     attributes = {"options": task.options.to_dict(), **attributes}
     path = folder / "random"
     directory = model_directory(path, config, vocabulary, head, **attributes)
-    model = task.served_head().build(directory.build_backbone())
+    model = task.head.build(directory.build_backbone())
     directory.save_weights(randomize_weights(model))
     return directory
 
@@ -90,8 +90,8 @@ def serve(
     task: Task, model: keras.Model, decision: Mapping[str, Any] | None = None
 ) -> dict[str, heads.Signature]:
     """Returns the signatures that an export of the task's model has."""
-    head = {"kind": task.kind, **task.head, **(decision or {})}
-    return serving.head_signatures(task.served_head(head), model)
+    head = task.build_head({**task.settings, **(decision or {})})
+    return serving.head_signatures(head, model)
 
 
 def predict_file(
@@ -105,25 +105,6 @@ def predict_file(
         patch.setattr(serving, "load", lambda _: model)
         finetuning.run_task(task_class, options)
     return read_table(output)
-
-
-def train_and_predict(
-    kind: type[Task], folder: pathlib.Path, **options
-) -> tuple[dict[str, float], list[dict[str, str]], serving.Predictor]:
-    """Fine-tunes on the files train and dev, and predicts dev in both ways.
-
-    Returns:
-        The dev metrics, the rows of predictions_dev.tsv, and the finished model.
-    """
-    files = {f"{x}_file": str(*folder.glob(f"{x}.*")) for x in ("train", "dev")}
-    options = {"batch_size": 16, "output": str(folder / "model"), **options}
-    options = kind.Config(**files, **options)
-    metrics = finetuning.fine_tune(kind, options)
-    model = serving.load(options.output)
-    expected = read_table(folder / "model/predictions_dev.tsv")
-    found = predict_file(kind, model, options.dev_file, folder / "again.csv")
-    assert_same_rows(found, expected)
-    return metrics["dev"], expected, model
 
 
 def assert_same_rows(

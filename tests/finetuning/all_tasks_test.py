@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Fine-tuning and prediction on the JAX backend of Keras, in a process of its own."""
+"""Fine-tuning and prediction of all tasks; on JAX in a process of its own."""
 
 import importlib.util
 import json
@@ -16,7 +16,7 @@ import tensorflow as tf
 from tests.toy import all_tasks
 
 ROOT = pathlib.Path(__file__).parents[2]
-pytestmark = pytest.mark.skipif(
+needs_jax = pytest.mark.skipif(
     not importlib.util.find_spec("jax"), reason="JAX is not installed."
 )
 ON_JAX = {
@@ -46,31 +46,48 @@ def assert_equal(found, expected, where):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, one_layer, vocabulary):
-    """Returns the results of all tasks on JAX and on TensorFlow."""
-    folder = tmp_path_factory.mktemp("tensorflow")
-    all_tasks.write_models(folder, one_layer, vocabulary)
-    copy = shutil.copytree(folder, tmp_path_factory.mktemp("jax") / "copy")
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.toy.all_tasks", copy],
+def models(tmp_path_factory, one_layer, vocabulary):
+    """Returns a folder with random weights for each task."""
+    folder = tmp_path_factory.mktemp("tasks")
+    all_tasks.write_models(folder / "tensorflow", one_layer, vocabulary)
+    return shutil.copytree(folder / "tensorflow", folder / "jax").parent
+
+
+@pytest.fixture(scope="module")
+def on_tensorflow(models):
+    tf.config.run_functions_eagerly(True)  # Tracing graphs would take longer.
+    results = all_tasks.train(models / "tensorflow")
+    tf.config.run_functions_eagerly(False)
+    return results
+
+
+@pytest.fixture(scope="module")
+def on_jax(models):
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.toy.all_tasks", models / "jax"],
         env=os.environ | ON_JAX,
-        stdout=subprocess.PIPE,
+        capture_output=True,
         text=True,
-    ) as process:
-        tf.config.run_functions_eagerly(True)  # Tracing graphs would take longer.
-        expected = all_tasks.train(folder)
-        tf.config.run_functions_eagerly(False)
-        output = process.communicate()[0]
-    assert process.returncode == 0, output
-    return json.loads(output.splitlines()[-1]), expected
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize("name", all_tasks.TASKS)
-def test_scores_and_answers_equal_tensorflow(trained, name):
-    found, expected = (results[name] for results in trained)
-    assert_equal(found, expected, name)
+def test_predictions_of_a_file_are_those_of_the_training(on_tensorflow, name):
+    expected = on_tensorflow[name]["predictions"]
+    if "predictions_dev.conll" not in expected:  # Has a row for each word.
+        found = on_tensorflow[name]["file"]
+        assert_equal(found, expected["predictions_dev.tsv"], name)
 
 
+@needs_jax
+@pytest.mark.parametrize("name", all_tasks.TASKS)
+def test_scores_and_answers_equal_tensorflow(on_tensorflow, on_jax, name):
+    assert_equal(on_jax[name], on_tensorflow[name], name)
+
+
+@needs_jax
 def test_export_on_jax_names_the_command():
     options = ["--init_from=x", "--output=y", "--export=z"]
     options += ["--train_file=a", "--dev_file=b"]

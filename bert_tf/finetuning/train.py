@@ -1,0 +1,231 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Trains the model of a task, evaluates, reports and exports it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import zlib
+from typing import Any
+
+import keras
+import numpy as np
+
+from bert_tf import data, serving, training
+from bert_tf.checkpoints import Checkpoint, ModelDirectory
+from bert_tf.finetuning import batching
+from bert_tf.finetuning.distillation import Distiller
+from bert_tf.finetuning.report import finetuning_report
+from bert_tf.finetuning.task import Evaluation, Task
+from bert_tf.modeling import sum_losses
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuning:
+    """A run: what `fine_tune` does after its checks.
+
+    Attributes:
+        task: The task.
+        teacher: The result of `distillation.open_teacher`.
+        directory: The model directory.
+        devices: Where to train.
+    """
+
+    task: Task
+    teacher: Checkpoint | None
+    directory: ModelDirectory
+    devices: training.Devices
+
+    @functools.cached_property
+    def dataset(self) -> Any:
+        """`task.dataset`, which tokenizes a split once."""
+        return functools.cache(self.task.dataset)
+
+    def run(self) -> dict[str, Any]:
+        """Returns the metrics of the training and of each labeled split."""
+        task, directory, options = self.task, self.directory, self.task.options
+        model = self.build_model()
+        if trained := directory.read_metrics().get("training"):
+            print(f"{directory.path} is already trained; skipping training.")
+        else:
+            trained = self.train(model)
+        directory.load_weights(model)  # Those of the best epoch.
+        found = self.evaluate(model)
+        metrics = {"training": trained}
+        metrics |= {name: x.metrics for name, x in found.items() if x.metrics}
+        if decision := next(iter(found.values())).decision:
+            metrics["decision"] = dict(decision)
+            directory = directory.write_decision(decision)
+        directory.write_metrics(metrics)
+        if metrics.keys() & found.keys():
+            finetuning_report(task, directory.path, trained, found)
+        print(f"Best epoch by {task.metric}: {trained['best_epoch']}.")
+        print(f"Model, metrics, predictions and report.md are in {options.output}.")
+        following = f"tasks.{task.kind} --predict --model={options.output}"
+        following += " --input=... --output=..."
+        if options.export:
+            print(f"Exported to {self.export(model, directory)}.")
+            following = f"bert_tf.serve --model_base_path={options.export} --demo"
+        print(f"Next: python -m {following}")
+        return metrics
+
+    def build_model(self) -> keras.Model:
+        """Returns the task's model with its initial weights."""
+        options, encoder, head = (
+            self.task.options,
+            self.task.encoder,
+            self.directory.head,
+        )
+        keras.utils.set_random_seed(options.seed)
+        with self.devices.scope():
+            backbone = encoder.build_backbone(options.precision)
+            if count := options.frozen_layers:
+                for layer in (backbone.embeddings, *backbone.encoder_layers[:count]):
+                    layer.trainable = False
+            model = self.task.head.build(backbone)
+            model.jit_compile = self.devices.jit_compile
+            if options.init_from and not self.directory.read_metrics():
+                same_head = all(
+                    encoder.head.get(key) == head.get(key) for key in ("kind", "labels")
+                )
+                source = encoder.standardized(head) if same_head else encoder
+                missing = source.load_into(model, part=None if same_head else backbone)
+                new = ", ".join(missing) or "none"
+                print(
+                    f"Initialized from {encoder.path}. Newly initialized layers: {new}."
+                )
+        return model
+
+    def train(self, model: keras.Model) -> dict[str, Any]:
+        """Trains the model, or resumes from the last training state.
+
+        Writes the weights of the best epoch and the metrics to the directory.
+
+        Returns:
+            `metric`, the name of the metric on the dev set; its `score` in `best_epoch`
+            (counted from 1); `epochs`, the losses and scores of each epoch; `seconds`.
+        """
+        task, directory, devices = self.task, self.directory, self.devices
+        options, split = task.options, self.dataset("train")
+        steps_per_epoch = math.ceil(len(split) / options.batch_size)
+        steps = steps_per_epoch * options.epochs
+        rate = options.learning_rate
+        if rate is None:
+            rate = default_learning_rate(directory.architecture.hidden_dim)
+        schedule = training.WarmupDecay(rate, int(options.warmup_ratio * steps), steps)
+        trainable = task.training_model(model)
+        with devices.scope():
+            optimizer = training.AdamW(schedule, weight_decay=options.weight_decay)
+            trainable.compile(optimizer)
+            trainable.jit_compile = devices.jit_compile
+            sum_losses(trainable)
+            if self.teacher:
+                training.create_training_variables(trainable)
+                trainable = Distiller(task, self.teacher, trainable)
+                trainable.compile(optimizer, jit_compile=devices.jit_compile)
+            state = training.TrainingState(directory, trainable)
+            step = state.restore()
+        content = zlib.crc32(split.inputs["token_ids"].flat_values.numpy())
+        if state.progress.setdefault("training_data", content) != content:
+            raise ValueError(
+                f"The training data have changed since step {step:,} of "
+                f"{directory.path}. Restore them to resume, or choose another --output."
+            )
+        print(
+            f"{len(split):,} training examples, {split.lengths.mean():.0f} tokens on "
+            f"average; {options.epochs} epochs of {steps_per_epoch:,} steps; "
+            f"learning rate {rate:g}; {trainable.count_params():,} weights"
+            + (f"; resuming at step {step:,} of {steps:,}." if step else ".")
+        )
+
+        limits = options.batch_size, options.max_sequence_length
+        order = {"epochs": options.epochs, "seed": options.seed}
+        batches = functools.partial(batching.batches, split, *limits, **order)
+        loop = training.TrainingLoop(devices, state, steps, report_steps=True)
+        dev = self.dataset(task.evaluation_splits[0])
+        metric = f"{dev.name}_{task.metric}"
+        history = loop.progress.setdefault("epochs", [])
+        callback = keras.callbacks.LambdaCallback(
+            on_predict_batch_end=lambda batch, logs: loop.check_signals()
+        )
+
+        def evaluate() -> dict[str, float]:
+            outputs = batching.predict(model, dev, *limits, callbacks=[callback])
+            if deviation := task.settings.get("deviation"):  # Of standardized scores.
+                mean = task.settings["mean"]
+                outputs = [
+                    np.asarray(x, np.float64) * deviation + mean for x in outputs
+                ]
+            scores = task.evaluate(dev, outputs).metrics
+            return {
+                f"{dev.name}_{name}": float(score) for name, score in scores.items()
+            }
+
+        for epoch in loop.epochs(
+            batches, evaluate, steps=steps, steps_per_epoch=steps_per_epoch
+        ):
+            logs = epoch["logs"]
+            history.append(logs)
+            loop.progress["seconds"] = (
+                loop.progress.get("seconds", 0.0) + epoch["seconds"]
+            )
+            data.write_table(directory.path / "history.csv", history)
+            scores = [row[metric] for row in history]
+            best = scores.index(max(scores))
+            if best + 1 == len(history):
+                directory.save_weights(model)
+            shown = ", ".join(f"{name} {value:.4f}" for name, value in logs.items())
+            text = f"Epoch {len(history)} of {options.epochs}: {shown}"
+            loop.report(logs, len(history) - 1, text)
+            if 0 < options.early_stopping_patience < len(history) - best:
+                break
+            if len(history) < options.epochs:
+                loop.save()
+        metrics = {
+            "metric": f"{dev.name} {task.metric}",
+            "score": scores[best],
+            "best_epoch": best + 1,
+            "epochs": history,
+            "seconds": round(loop.progress["seconds"], 1),
+        }
+        directory.write_metrics({"training": metrics})  # The training is finished.
+        state.remove()
+        return metrics
+
+    def evaluate(self, model: keras.Model) -> dict[str, Evaluation]:
+        """Evaluates all splits with the decision for the first; writes predictions."""
+        found, decision, options = {}, None, self.task.options
+        for name in self.task.evaluation_splits:
+            limits = options.batch_size, options.max_sequence_length
+            outputs = batching.predict(model, self.dataset(name), *limits)
+            result = self.task.evaluate(self.dataset(name), outputs, decision)
+            found[name], decision = result, result.decision
+            if result.report:
+                print(f"\n{name}:\n{result.report}")
+            if result.metrics:
+                shown = (f"{key} {value:.4f}" for key, value in result.metrics.items())
+                print(f"{name}: {', '.join(shown)}")
+            self.task.write_predictions(name, result.answers, self.directory.path)
+        return found
+
+    def export(self, model: keras.Model, directory: ModelDirectory) -> Any:
+        """Exports the model in float32, as `bert_tf.export`; returns the path."""
+        task, head = self.task, self.task.build_head(directory.head)
+        if task.options.precision != "float32" or self.devices.replicas > 1:
+            weights = model.get_weights()
+            model = head.build(directory.build_backbone())
+            model.set_weights(weights)
+        signatures = serving.head_signatures(head, model)
+        path = task.options.export
+        return serving.export_saved_model(signatures, path, checkpoint=directory)
+
+
+def default_learning_rate(hidden_dim: int) -> float:
+    """Returns the peak learning rate for an encoder of this hidden size.
+
+    From BERT base on, the rate is the paper's (appendix A.3). Smaller encoders need
+    more: `benchmarks/results/finetuning.md` has the scores.
+    """
+    return 5e-5 if hidden_dim >= 768 else 1e-4 if hidden_dim > 256 else 3e-4

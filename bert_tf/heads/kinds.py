@@ -1,0 +1,78 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The table of the kinds of heads.
+
+A folder of another project may not tell which kind of head it has. Its encoder can be
+used, but `check_declared` refuses to serve or convert it until the user chooses a kind.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from bert_tf.heads.classification import ClassificationHead
+from bert_tf.heads.encoder import EmbeddingHead, EncoderHead
+from bert_tf.heads.head import Head
+from bert_tf.heads.multiple_choice import MultipleChoiceHead
+from bert_tf.heads.pretraining import DiscriminatorHead, PretrainerHead
+from bert_tf.heads.question_answering import QuestionAnsweringHead
+from bert_tf.heads.tagging import TaggingHead
+
+HEADS: dict[str, type[Head]] = {
+    head.kind: head
+    for head in (
+        EncoderHead,
+        PretrainerHead,
+        DiscriminatorHead,
+        ClassificationHead,
+        TaggingHead,
+        QuestionAnsweringHead,
+        MultipleChoiceHead,
+        EmbeddingHead,
+    )
+}
+"""The classes by kind. A task of the user adds its own."""
+
+# The kinds that a user can choose for a folder of another project.
+HEAD_KINDS = tuple(kind for kind in HEADS if kind != "embedding")
+
+
+def find_head(kind: str) -> type[Head]:
+    """Returns the class of a kind.
+
+    If there is none, imports the user's task `tasks.<kind>`, which adds it to `HEADS`.
+
+    Raises:
+        ValueError: There is no such kind.
+    """
+    module = f"tasks.{kind}"
+    if kind not in HEADS and kind.isidentifier():
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name not in ("tasks", module):
+                raise
+    if kind not in HEADS:
+        raise ValueError(
+            f"There is no head of the kind {kind!r}, only {', '.join(HEADS)}. Import "
+            f"the module that adds it to `bert_tf.heads.HEADS`, or name it {module}."
+        )
+    return HEADS[kind]
+
+
+def known_head(kind: str) -> type[Head]:
+    """As `find_head`, but returns `Head` itself for a kind that is not imported."""
+    return HEADS.get(kind, Head)
+
+
+def check_declared(settings: Mapping[str, Any], path: Any) -> None:
+    """Raises ValueError if the user must choose a kind first."""
+    if settings.get("undeclared"):
+        raise ValueError(
+            f"{path}: {settings['undeclared']} Choose how to read the folder: "
+            "--head=encoder for the encoder only, or one of "
+            f"{', '.join(HEAD_KINDS[1:])} (options of bert_tf.export and "
+            "bert_tf.convert; `head=` in Python)."
+        )

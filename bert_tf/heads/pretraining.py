@@ -1,0 +1,161 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Pre-trained models and discriminators.
+
+Beside the signatures of their encoder, pre-trained models have, for N texts with up to
+M masks,
+
+    serving_default  text [N] -> tokens [N, M, 5] string, scores [N, M, 5] float32: the
+                     five most probable tokens of each [MASK] and their probabilities;
+                     "" and 0 for texts with fewer than M masks
+    next_sentence    text_a, text_b [N] -> label [N] string, `next` or `random`, and
+                     probabilities [N, 2] float32
+
+Without a masked-LM head, `next_sentence` is their `serving_default`. That of
+discriminators is
+
+    serving_default  text [N] -> tokens [N, S] string, [CLS] and [SEP] included, and
+                     scores [N, S] float32: the probability that each was replaced;
+                     "" and 0 at padding
+
+Letters: B batch, S sequence, H hidden, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import keras
+
+from bert_tf.heads.encoder import EncoderHead
+from bert_tf.heads.signatures import (
+    Signature,
+    class_probabilities,
+    signature,
+    string_input,
+)
+from bert_tf.lazy import lazy_import
+from bert_tf.modeling import (
+    ACTIVATIONS,
+    BertBackbone,
+    BertModel,
+    BertPretrainer,
+    dense_layer,
+)
+
+tf = lazy_import("tensorflow")
+
+_TOP_K = 5  # Predicted tokens for each [MASK].
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Discriminator(BertModel):
+    """`BertBackbone` with the head of ELECTRA (arXiv 2003.10555, section 2).
+
+    Its labels [B, S] are 1 for tokens that a generator replaced.
+
+    Args:
+        backbone: The encoder.
+
+    Inputs: those of the backbone. Outputs: logits [B, S] float32.
+    """
+
+    def __init__(self, backbone: BertBackbone, **kwargs):
+        config, dtype = backbone.config, backbone.embeddings.dtype_policy
+        self.backbone = backbone
+        self.dense = dense_layer(
+            config,
+            config.hidden_dim,
+            "discriminator",
+            dtype,
+            activation=ACTIVATIONS[config.activation],
+        )
+        self.output_dense = dense_layer(config, 1, "logits", "float32")
+        logits = self.score_tokens(backbone(backbone.input)["sequence_output"])
+        super().__init__(inputs=backbone.input, outputs=logits, **kwargs)
+
+    def score_tokens(self, hidden):
+        """Returns logits [B, S] for hidden states [B, S, H]."""
+        return self.output_dense(self.dense(hidden))[..., 0]
+
+    def _losses_and_metrics(self):
+        return {"loss": keras.losses.BinaryCrossentropy(from_logits=True)}
+
+
+class PretrainerHead(EncoderHead):
+    """Settings: `newly_initialized`, the heads that are not trained, `mlm` or `nsp`."""
+
+    kind = "pretrainer"
+    model_class = BertPretrainer
+    layers = ("pooler", "mlm", "nsp")
+
+    def signatures(self, model, encoder) -> dict[str, Signature]:
+        signatures = super().signatures(model, encoder)
+        untrained = self.settings.get("newly_initialized", ())
+
+        @signature(string_input("text_a"), string_input("text_b"))
+        def next_sentence(text_a, text_b):
+            inputs = self.encode(text_a, text_b)
+            pooled = encoder(inputs, training=False)["pooled_output"]
+            return class_probabilities(model.nsp_head(pooled), ("next", "random"))
+
+        if "nsp" not in untrained:
+            signatures["serving_default"] = next_sentence
+            signatures["next_sentence"] = next_sentence
+        if "mlm" not in untrained:
+            signatures["serving_default"] = self._fill_mask(encoder, model.mlm_head)
+        return signatures
+
+    def _fill_mask(
+        self, encoder: keras.Model, mlm_head: keras.layers.Layer
+    ) -> Signature:
+        vocabulary = self.tokenizer.vocabulary
+
+        @signature(string_input("text"))
+        def fill_mask(text):
+            inputs = self.encode(text, allow_mask=True)
+            hidden = encoder(inputs, training=False)["sequence_output"]  # [N, S, H]
+            # The head runs on the K masks of all rows as one row, without padding.
+            masks = tf.where(inputs["token_ids"] == vocabulary.mask_id)  # [K, 2]
+            rows, positions = tf.unstack(tf.cast(masks, tf.int32), axis=1)
+            num_rows, length = tf.unstack(tf.shape(inputs["token_ids"]))
+            logits = mlm_head(
+                tf.reshape(hidden, [1, num_rows * length, hidden.shape[-1]]),
+                (rows * length + positions)[tf.newaxis],
+            )[0]  # [K, V]
+            scores, token_ids = tf.math.top_k(
+                tf.nn.softmax(logits), min(_TOP_K, vocabulary.size)
+            )
+            tokens = tf.gather(tf.constant(vocabulary.tokens), token_ids)
+
+            def group_by_row(values):  # [K, 5] -> [N, M, 5]
+                return tf.RaggedTensor.from_value_rowids(
+                    values, rows, nrows=num_rows, validate=False
+                ).to_tensor()
+
+            return {"tokens": group_by_row(tokens), "scores": group_by_row(scores)}
+
+        return fill_mask
+
+
+class DiscriminatorHead(EncoderHead):
+    """Has no settings."""
+
+    kind = "discriminator"
+    model_class = Discriminator
+    num_outputs = 1
+
+    def signatures(self, model, encoder) -> dict[str, Signature]:
+        @signature(string_input("text"))
+        def replaced_tokens(text):
+            inputs = self.encode(text)
+            hidden = encoder(inputs, training=False)["sequence_output"]
+            tokens = tf.constant(self.tokenizer.vocabulary.tokens)
+            tokens = tf.gather(tokens, inputs["token_ids"])
+            scores = tf.sigmoid(model.score_tokens(hidden))
+            is_token = inputs["padding_mask"] > 0
+            return {
+                "tokens": tf.where(is_token, tokens, ""),
+                "scores": tf.where(is_token, scores, 0.0),
+            }
+
+        signatures = super().signatures(model, encoder)
+        return signatures | {"serving_default": replaced_tokens}

@@ -1,0 +1,163 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import dataclasses
+import functools
+
+import keras
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+
+from bert_tf.checkpoints import open_checkpoint
+from bert_tf.finetuning import batches, distillation, fine_tune
+from bert_tf.modeling import BertBackbone
+from bert_tf.text import SPECIAL_TOKENS, Vocabulary
+from tasks.classification import Classification
+from tasks.embedding import Embedding
+from tasks.multiple_choice import MultipleChoice
+from tasks.question_answering import QuestionAnswering
+from tests.toy.checkpoints import encoder
+from tests.toy.models import model_directory, randomize_weights
+from tests.toy.tasks import make_task
+
+CLASSES = {"text_a": "x", "text_b": "y", "label": "name"}
+SCORES = CLASSES | {"label": "score", "problem": "regression"}
+TASKS = {
+    "labels": (Classification, CLASSES | {"label_separator": "e"}),
+    "scores": (Classification, SCORES),
+    "spans": (QuestionAnswering, {"max_question_length": 8}),
+    "choices": (MultipleChoice, {"prompt": "x", "choices": "x,y", "label": "right"}),
+    "vectors": (Embedding, {"texts": "x,y", "label": "score"}),
+}
+
+
+@pytest.fixture(scope="module")
+def teachers(tmp_path_factory, vocabulary, tiny_config, one_layer):
+    """Returns a function that writes a teacher with random weights for a task.
+
+    The teacher of scores has two layers.
+    """
+
+    @functools.cache
+    def write(name: str) -> str:
+        kind, options = TASKS[name]
+        config = tiny_config if name == "scores" else one_layer
+        folder = tmp_path_factory.mktemp(name)
+        task = make_task(kind, folder, vocabulary, **options)
+        head = {"kind": task.kind, **task.settings}
+        directory = model_directory(folder / "teacher", config, vocabulary, head)
+        directory.save_weights(randomize_weights(task.head.build(BertBackbone(config))))
+        return str(directory.path)
+
+    return write
+
+
+def make_options(name, folder, vocabulary, teacher, **changes):
+    kind, options = TASKS[name]
+    task = make_task(kind, folder, vocabulary, **options)
+    own = {"teacher_share": 1.0, "weight_decay": 0.0, "warmup_ratio": 0.0}
+    own |= {"init_from": teacher, "teacher": teacher, "epochs": 1, "batch_size": 2}
+    own["output"] = str(folder / "student")
+    return kind, dataclasses.replace(task.options, **own | changes)
+
+
+# --- Losses ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("problem", ["classification", "multi_label", "regression"])
+def test_difference_of_the_outputs_matches_scipy(problem):
+    rng = np.random.default_rng(0)
+    target, output = rng.normal(size=[2, 5, 3]).astype("float32")
+    loss = distillation.difference(target, output, problem, 3.0)
+    if problem == "classification":
+        p, q = (scipy.special.softmax(x / 3, axis=1) for x in (target, output))
+        expected = 9 * scipy.stats.entropy(p, q, axis=1)
+    elif problem == "multi_label":
+        p, q = (scipy.special.expit(x / 3) for x in (target, output))
+        expected = 9 * scipy.stats.entropy([p, 1 - p], [q, 1 - q])
+    else:
+        expected = np.square(target - output).sum(axis=1)
+    np.testing.assert_allclose(loss, expected, rtol=1e-4, atol=1e-6)
+
+
+def sigmoid_of_scores(x):
+    return (scipy.special.expit(x) - 0.25) / 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "activation", "align"),
+    [
+        *((name, {}, None, lambda x: x) for name in TASKS if name != "scores"),
+        ("labels", {"labels": ("y", "no", "s")}, None, lambda x: x[:, [2, 0, 1]]),
+        ("scores", {"mean": 1.5, "deviation": 0.5}, None, lambda x: (x - 1.5) / 0.5),
+        ("scores", {"mean": 0.25, "deviation": 0.5}, "sigmoid", sigmoid_of_scores),
+    ],
+)
+def test_loss_is_zero_for_the_outputs_of_the_teacher(
+    name, settings, activation, align, teachers, tmp_path, vocabulary
+):
+    kind, options = make_options(name, tmp_path, vocabulary, teachers(name))
+    task = kind(options, encoder(vocabulary))
+    task.settings = {**task.settings, **settings}
+    teacher = open_checkpoint(options.teacher)
+    head = {**teacher.head, "activation": activation}
+    teacher = dataclasses.replace(teacher, head=head)
+    model = task.build_head(head).build(teacher.build_backbone())
+    teacher.load_into(model)
+    student = task.training_model(model)
+    student.compile("sgd")
+    distiller = distillation.Distiller(task, teacher, student)
+    inputs, *targets = next(iter(batches(task.dataset("train"), 2, max_length=32)))
+    outputs = keras.tree.map_structure(
+        lambda x: align(keras.ops.convert_to_numpy(x)), student(inputs)
+    )
+    y, weights = targets
+    loss = distiller.compute_loss(inputs, y, outputs, weights)
+    assert abs(float(loss)) < 1e-6
+    changed = keras.tree.map_structure(lambda x: 1.5 * x, outputs)
+    assert distiller.compute_loss(inputs, y, changed, weights) > 1e-5
+
+
+# --- Training --------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_the_student_learns_from_the_teacher(teachers, tmp_path, vocabulary):
+    changes = {"layers": "2", "epochs": 8, "learning_rate": 1e-2}
+    teacher = teachers("scores")
+    kind, options = make_options("scores", tmp_path, vocabulary, teacher, **changes)
+    training = fine_tune(kind, options)["training"]
+    losses = [epoch["loss"] for epoch in training["epochs"]]
+    assert losses[-1] < 0.9 * losses[0]
+    student = open_checkpoint(options.output)
+    assert student.architecture.num_layers == 1
+    assert student.options["teacher"] == options.teacher
+
+
+# --- Checks ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("trait", "change"),
+    [
+        ("kind", {"head": {"kind": "tagging"}}),
+        ("problem", {"head": {"problem": "regression"}}),
+        ("labels", {"head": {"labels": ["a", "b"]}}),
+        ("lowercase", {"lowercase": False}),
+        ("vocabulary", {"vocabulary": Vocabulary((*SPECIAL_TOKENS, "é"))}),
+    ],
+)
+def test_unsuitable_teachers(
+    trait, change, teachers, tmp_path, vocabulary, monkeypatch
+):
+    student = open_checkpoint(teachers("labels"))
+    change["head"] = {**student.head, **change.get("head", {})}
+    teacher = dataclasses.replace(student, **change)
+    monkeypatch.setattr(distillation, "open_checkpoint", lambda _: teacher)
+    path = str(student.path)
+    kind, options = make_options("labels", tmp_path, vocabulary, path)
+    with pytest.raises(ValueError, match=f"must have the same {trait} as the student"):
+        fine_tune(kind, options)
+    assert not (tmp_path / "student").exists()
