@@ -258,14 +258,6 @@ def test_bad_files(tmp_path, content, message):
         read(tmp_path, content).tags()
 
 
-def test_unknown_entity_types(tmp_path):
-    file = read(tmp_path, "a O\nb I-X\n")
-    assert file.tags(["X"]) == [["O", "B-X"]]
-    message = "line 2: entity type 'X' does not occur in .*, only L, P."
-    with pytest.raises(ValueError, match=message):
-        file.tags(["L", "P"])
-
-
 @pytest.mark.parametrize(
     ("name", "sentences", "entities"),
     [

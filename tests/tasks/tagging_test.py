@@ -3,7 +3,6 @@
 
 import json
 import random
-import re
 
 import numpy as np
 import pytest
@@ -155,15 +154,12 @@ def test_predictions_of_test_sets(read, tmp_path, test, expected):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"dev": "the\n"}, "dev.conll, line 1: the last column must be a tag"),
-        ({"test": "the O X\n"}, "test.conll, line 1: the last column must be a tag"),
-        ({"dev": "the O\ncat B-X\n"}, "dev.conll, line 2: entity type 'X' does not "
-         "occur in the training data, only L, P."),
+        ({"dev": "the O\ncat B-X\n"}, "line 2: entity type 'X' does not .* L, P."),
         ({"train": "the O\n"}, "train.conll: every tag is O"),
     ],
-)  # fmt: skip
+)
 def test_bad_input(read, files, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises(ValueError, match=message):
         read(**files)
 
 
