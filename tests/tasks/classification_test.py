@@ -140,18 +140,16 @@ def test_own_data_in_three_formats(tmp_path, read):
 @pytest.mark.parametrize(
     "labels", [("3.5", "5", "4"), ('"0,5"', '"1,0"'), ("1e-07", "1")]
 )
-def test_scores_as_classes_are_reported(tmp_path, read, caplog, labels, problem):
-    lines = (f"a,{label}\n" for label in ("label", *labels))
-    write(tmp_path, x__csv="".join(lines).replace("a,label", "text,label"))
-    read(**OWN, train_file="x.csv", dev_file="x.csv", problem=problem)
+def test_scores_as_classes_are_reported(read, caplog, labels, problem):
+    lines = ["text,label", *(f"a,{label}" for label in labels)]
+    read("\n".join(lines), "x.csv", **OWN, problem=problem)
     message = f"but learned as {len(labels)} classes. Pass"
     assert (message in caplog.text) == (problem == "auto")
 
 
 @pytest.mark.parametrize(("both", "is_hinted"), [("a, b", True), ("a, c", False)])
-def test_joined_labels_are_reported(tmp_path, read, caplog, both, is_hinted):
-    write(tmp_path, x__tsv=f"text\tlabel\nx\ta\ny\tb\nz\t{both}\n")
-    read(**OWN, train_file="x.tsv", dev_file="x.tsv")
+def test_joined_labels_are_reported(read, caplog, both, is_hinted):
+    read(f"text\tlabel\nx\ta\ny\tb\nz\t{both}\n", **OWN)
     assert ("'a, b' is a class of its own, beside 'a' and" in caplog.text) == is_hinted
 
 
@@ -165,21 +163,19 @@ def test_joined_labels_are_reported(tmp_path, read, caplog, both, is_hinted):
             "Cause-Effect(e1,e2)", "(other)", "(1)", "[CLS]", "a (b, c)", "f()")),
     ],
 )  # fmt: skip
-def test_containers_are_no_labels(tmp_path, read, cell, is_label):
-    write(tmp_path, x__tsv=f"text\tlabel\nx\tno\ny\t{cell}\n")
-    files = {"train_file": "x.tsv", "dev_file": "x.tsv"}
+def test_containers_are_no_labels(read, cell, is_label):
+    table = f"text\tlabel\nx\tno\ny\t{cell}\n"
     if is_label:
-        assert cell in read(**OWN, **files).labels
+        assert cell in read(table, **OWN).labels
     else:
         with pytest.raises(ValueError, match="line 3: column 'label' must be text or"):
-            read(**OWN, **files)
+            read(table, **OWN)
 
 
-def test_large_scores_keep_their_digits(tmp_path, read):
+def test_large_scores_keep_their_digits(read):
     """Such as times in seconds; float32 has 24 bits."""
-    write(tmp_path, x__csv="text,label\na,1700000001\nb,1700000003\n")
-    files = {"train_file": "x.csv", "dev_file": "x.csv"}
-    task = read(**OWN, **files, problem="regression")
+    table = "text\tlabel\na\t1700000001\nb\t1700000003\n"
+    task = read(table, **OWN, problem="regression")
     np.testing.assert_array_equal(task.dataset("train").targets, [[-1], [1]])
     found = task.evaluate(task.dataset("dev"), np.array([[1700000001.0]] * 2))
     expected = {"spearman": 0, "pearson": 0, "rmse": 2**0.5, "mae": 1}
@@ -242,10 +238,8 @@ def test_invalid_data_or_options(tmp_path, read, train, dev, options, message):
 
 def test_rows_without_gold_label_are_skipped(tmp_path, read, caplog):
     """As SNLI's papers filter them."""
-    write(tmp_path, x__csv="text,label\na,yes\na,-\na,no\n")
     write(tmp_path, test__csv="text,label\nb,NaN\nb,NaN\n")
-    files = {"train_file": "x.csv", "dev_file": "x.csv", "test_file": "test.csv"}
-    task = read(**OWN, **files)
+    task = read("text\tlabel\na\tyes\na\t-\na\tno\n", **OWN, test_file="test.csv")
     golds = [[row.gold for row in rows] for rows in task.data.values()]
     assert golds == [["yes", "no"], ["yes", "no"], [None] * 2]
     assert "skipped 1 of 3 rows, whose label '-' means" in caplog.text
@@ -265,20 +259,17 @@ def test_rows_without_gold_label_are_skipped(tmp_path, read, caplog):
         (("-1", "0.5", "null", "NaN"), {"problem": "regression"}, {"-1", "0.5"}),
     ],
 )  # fmt: skip
-def test_missing_labels_in_json(tmp_path, read, labels, options, expected):
+def test_missing_labels_in_json(read, labels, options, expected):
     lines = "".join(f'{{"text": "a", "label": {label}}}\n' for label in labels)
-    write(tmp_path, x__json=lines)
-    task = read(**OWN, train_file="x.json", dev_file="x.json", **options)
+    task = read(lines, "x.json", **OWN, **options)
     assert {row.gold for row in task.data["train"]} == expected
 
 
 def test_labels_and_ids_are_those_of_each_object(tmp_path, read):
     """The first object does not decide for the others."""
-    write(tmp_path, x__csv="text,label\na,yes\nb,no\n")
     labeled = '{"id": "i7", "text": "b", "label": "no"}\n'
     write(tmp_path, test__jsonl='{"text": "a"}\n' + labeled)
-    files = {"train_file": "x.csv", "dev_file": "x.csv", "test_file": "test.jsonl"}
-    rows = read(**OWN, **files).data["test"]
+    rows = read(GOOD, **OWN, test_file="test.jsonl").data["test"]
     assert [(row.id, row.gold) for row in rows] == [("i7", "no")]
     path = str(tmp_path / "test.jsonl")
     options = Classification.Config(output="unused", text_a="text", label="label")
@@ -286,16 +277,14 @@ def test_labels_and_ids_are_those_of_each_object(tmp_path, read):
     assert [(row.id, row.gold) for row in found] == [("0", None), ("i7", "no")]
 
 
-def test_several_labels_without_gold_label(tmp_path, read):
+def test_several_labels_without_gold_label(read):
     """In the test set of Jigsaw's toxic comments, -1 marks rows that do not count."""
-    write(tmp_path, x__csv="text,a,b\nx,1,0\ny,0,0\nz,1,1\nu,-1,-1\n")
-    files = dict.fromkeys(("train_file", "dev_file", "test_file"), "x.csv")
-    task = read(text_a="text", label="a,b", **files)
+    table, columns = "text\ta\tb\nx\t1\t0\ny\t0\t0\nz\t1\t1\n", {"label": "a,b"}
+    task = read(f"{table}u\t-1\t-1\n", **OWN | columns, test_file="x.tsv")
     for split in ("train", "test"):
         assert [row.gold for row in task.data[split]] == ["a", "", "a,b"]
-    write(tmp_path, x__csv="text,a,b\nx,1,-1\n")
-    with pytest.raises(ValueError, match="line 2: column 'b' must be one of 0, 1"):
-        read(text_a="text", label="a,b", **files)
+    with pytest.raises(ValueError, match="line 5: column 'b' must be one of 0, 1"):
+        read(f"{table}u\t1\t-1\n", **OWN | columns)
 
 
 # --- Scores and predictions ------------------------------------------------------
@@ -308,8 +297,8 @@ def test_undefined_correlations_are_zero():
 
 
 def test_predictions_of_classes(tmp_path, read):
-    write(tmp_path, train__tsv=GOOD, dev__tsv=GOOD, test__csv="text\na\n")
-    task = read(**OWN, **FILES, test_file="test.csv")
+    write(tmp_path, test__csv="text\na\n")
+    task = read(GOOD, **OWN, test_file="test.csv")
     dev = task.dataset("dev")
     found = task.evaluate(dev, [np.log([0.2, 0.8]), np.log([0.4, 0.6])])
     expected = {"accuracy": 0.5, "macro_f1": 1 / 3, "majority_accuracy": 0.5}
@@ -335,14 +324,9 @@ def test_predictions_of_classes(tmp_path, read):
         ("text\tx\ty\na\t1\t1\nb\t0\tFalse\nc\ttrue\t0\n", {"label": "x,y"}),
     ],
 )
-def test_several_labels(tmp_path, read, content, options):
-    write(tmp_path, train__tsv=content, dev__tsv=content)
-    task = read(**{**OWN, **options}, **FILES)
-    assert task.settings == {
-        "problem": "multi_label",
-        "pairs": False,
-        "labels": ["x", "y"],
-    }
+def test_several_labels(read, content, options):
+    task = read(content, **OWN | options)
+    assert (task.problem, task.settings["labels"]) == ("multi_label", ["x", "y"])
     dev = task.dataset("dev")
     np.testing.assert_array_equal(dev.targets, [[1, 1], [0, 0], [1, 0]])
     # Probabilities of x: 0.4, 0.2, 0.3; of y: 0.4, 0.7, 0.2.
@@ -365,11 +349,10 @@ def test_several_labels(tmp_path, read, content, options):
     assert next(task.rows("dev", found.answers))["prediction"] == ""
 
 
-def test_single_label(tmp_path, read):
+def test_single_label(read):
     """Scikit-learn's scores of a single column are those of two classes."""
     content = "text\tlabel\na\tx, y\nb\t\nc\tx, y\n"
-    write(tmp_path, train__tsv=content, dev__tsv=content)
-    task = read(**OWN, **FILES, label_separator=";")
+    task = read(content, **OWN, label_separator=";")
     found = task.evaluate(task.dataset("dev"), [[2.0], [1.0], [0.0]])
     assert found.metrics == pytest.approx({"micro_f1": 0.8, "macro_f1": 0.8})
     assert "x, y     0.6667    1.0000    0.8000         2" in found.report
@@ -409,9 +392,8 @@ LONG = "text\tlabel\na b c d e f g h i j k l\tyes\nb\tno\n\tno\n"
         ("window_max", ["abcdef", "fghijk", "ghijkl", "b", ""]),
     ],
 )
-def test_truncation_and_windows(tmp_path, read, long_text, rows):
-    write(tmp_path, train__tsv=LONG, dev__tsv=LONG)
-    task = read(**OWN, **FILES, long_text=long_text, max_sequence_length=8)
+def test_truncation_and_windows(read, long_text, rows):
+    task = read(LONG, **OWN, long_text=long_text, max_sequence_length=8)
     split = task.dataset("train")
     tokens = task.tokenizer.vocabulary.tokens
     found = [
@@ -425,9 +407,8 @@ def test_truncation_and_windows(tmp_path, read, long_text, rows):
         np.testing.assert_allclose(split.weights, [1 / windows] * windows + [1, 1])
 
 
-def test_maximum_of_window_logits(tmp_path, read):
-    write(tmp_path, train__tsv=LONG, dev__tsv=LONG)
-    task = read(**OWN, **FILES, long_text="window_max", max_sequence_length=8)
+def test_maximum_of_window_logits(read):
+    task = read(LONG, **OWN, long_text="window_max", max_sequence_length=8)
     # Three for the first text.
     outputs = np.float32([[0, 3], [6, 0], [3, 3], [1, 2], [2, 1]])
     found = task.evaluate(task.dataset("dev"), outputs)

@@ -63,8 +63,7 @@ def test_triplets_with_pairs_to_search_as_dev_set(tmp_path, read):
 
 
 def test_index_of_pandas_is_no_score(tmp_path, read):
-    write(tmp_path, x__csv=",a,b\n0,the cat,cat\n1,the mat,mat\n")
-    task = read(**OWN | {"train_file": "x.csv", "dev_file": "x.csv"})
+    task = read(",a,b\n0,the cat,cat\n1,the mat,mat\n", "x.csv", texts="a,b")
     assert (task.scores["train"], task.loss) == (None, "in_batch_negatives")
     (example, _) = Embedding.read_input(task.options, tmp_path / "x.csv")
     assert example.gold is None
@@ -144,12 +143,12 @@ def test_pairs_are_scored_with_prompts_and_similarity():
     assert vectors[:2].tolist() == [[1, 1], [1, 3]]
 
 
-def test_training_continues_with_the_pooling_of_the_encoder(tmp_path, read, caplog):
+def test_training_continues_with_the_pooling_of_the_encoder(read, caplog):
     prompts = {"prompts": {"query": "Find: "}, "default_prompt_name": "query"}
     head = {"kind": "embedding", "max_sequence_length": 32, "pooling": "max", **prompts}
     head["similarity_fn_name"] = "manhattan"
-    write(tmp_path, train__tsv=SCORED, dev__tsv=SCORED)
-    task = read(**OWN, label="score", head=head, max_sequence_length=8)
+    options = {"texts": "a,b", "label": "score", "max_sequence_length": 8}
+    task = read(SCORED, head=head, **options)
     expected = {"pooling": "max", "max_sequence_length": 8}
     expected["similarity_fn_name"] = "manhattan"
     assert expected.items() <= task.settings.items()

@@ -54,13 +54,10 @@ def test_swag(tmp_path, read):
 
 
 def test_own_data(tmp_path, read):
-    write(tmp_path, train__tsv=GOOD, test__csv='start,x,y,z\n"a, b",c,d,e\n')
-    files = {"train_file": "train.tsv", "dev_file": "train.tsv"}
-    task = read(**OWN, **files, test_file="test.csv")
-    assert rows_of(task, "train") == [
-        ("a", ("b", "c", "d"), 2),
-        ("e", ("f", "g", ""), 1),
-    ]
+    write(tmp_path, test__csv='start,x,y,z\n"a, b",c,d,e\n')
+    task = read(GOOD, **OWN, test_file="test.csv")
+    expected = [("a", ("b", "c", "d"), 2), ("e", ("f", "g", ""), 1)]
+    assert rows_of(task, "train") == expected
     assert rows_of(task, "test") == [("a, b", ("c", "d", "e"), None)]
 
 
@@ -74,11 +71,10 @@ def test_own_data(tmp_path, read):
         ("zxy", [2, 0, 1]),
     ],
 )
-def test_labels(tmp_path, read, caplog, labels, expected):
+def test_labels(read, caplog, labels, expected):
     rows = "".join(f"a\tb\tc\td\t{label}\n" for label in labels)
-    write(tmp_path, train__tsv=f"start\tx\ty\tz\tright\n{rows}")
     options = OWN | {"choices": "x, y ,z"}  # Blanks around names.
-    task = read(**options, train_file="train.tsv", dev_file="train.tsv")
+    task = read(f"start\tx\ty\tz\tright\n{rows}", **options)
     assert task.labels["train"] == expected
     assert ("although none is 0" in caplog.text) == (labels == "211")
 
@@ -102,11 +98,9 @@ def test_labels(tmp_path, read, caplog, labels, expected):
         ),
     ],
 )  # fmt: skip
-def test_choices_in_one_column(tmp_path, read, vocabulary, rows, expected):
+def test_choices_in_one_column(read, rows, expected):
     lines = (f'{{"start": "a", "options": {row}}}\n' for row in rows)
-    write(tmp_path, train__jsonl="".join(lines))
-    options = OWN | {"choices": "options"}
-    task = read(**options, train_file="train.jsonl", dev_file="train.jsonl")
+    task = read("".join(lines), "x.jsonl", **OWN | {"choices": "options"})
     assert [(p, tuple(c), label) for p, c, label in rows_of(task, "dev")] == expected
     sizes = [len(choices) for _, choices, _ in expected]
     found = task.dataset("dev").inputs["token_ids"].to_list()
@@ -115,44 +109,39 @@ def test_choices_in_one_column(tmp_path, read, vocabulary, rows, expected):
 
 
 @pytest.mark.parametrize("value", ["null", '{"label": ["a"]}', '["a", null]', '"a"'])
-def test_invalid_choices_in_one_column(tmp_path, read, value):
-    write(tmp_path, train__jsonl=f'{{"start": "a", "x": {value}, "right": 0}}\n')
-    message = "train.jsonl, line 1: column 'x' must be a list of texts, or --choices"
-    options = OWN | {"choices": "x", "train_file": "train.jsonl"}
+def test_invalid_choices_in_one_column(read, value):
+    row = f'{{"start": "a", "x": {value}, "right": 0}}\n'
+    message = "x.jsonl, line 1: column 'x' must be a list of texts, or --choices"
     with pytest.raises(ValueError, match=re.escape(message)):
-        read(**options, dev_file="train.jsonl")
+        read(row, "x.jsonl", **OWN | {"choices": "x"})
 
 
 @pytest.mark.parametrize(
-    ("train", "options", "message"),
+    ("table", "options", "message"),
     [
-        ("start\tx\ty\tz\tright\na\tb\tc\td\t4\n", {}, "train.tsv, line 2: column "
+        ("start\tx\ty\tz\tright\na\tb\tc\td\t4\n", {}, "x.tsv, line 2: column "
          "'right' must be one of x, y, z, the name of a choice as in most rows. Got "
          "'4'. See --choice_labels."),
-        (f"{GOOD}a\tb\tc\td\t0\n", {}, "train.tsv, line 4: column 'right' must be one "
+        (f"{GOOD}a\tb\tc\td\t0\n", {}, "x.tsv, line 4: column 'right' must be one "
          "of x, y, z, the name of a choice as in most rows. Got '0'"),
         ("start\tx\ty\tz\tright\na\tb\tc\td\tD\n", {}, "Got 'D'"),
-        (GOOD, {"choices": "x"}, "train.tsv, line 2: column 'x' must be a list of "
+        (GOOD, {"choices": "x"}, "x.tsv, line 2: column 'x' must be a list of "
          "texts, or --choices must name a column for each choice."),
         ("start\tx\ty\tz\tright\na\tb\tc\t\tz\n", {}, "line 2: the right choice, 2,"),
         ("start\tx\ty\tz\tright\na\tb\t\t \t0\n", {}, "line 2: fewer than two choices"),
         (GOOD, {"choices": ""}, "Missing flags: --choices. Pass"),
     ],
 )  # fmt: skip
-def test_invalid_data_or_options(tmp_path, read, train, options, message):
-    write(tmp_path, train__tsv=train, dev__tsv=GOOD)
-    options = {**OWN, "train_file": "train.tsv", "dev_file": "dev.tsv", **options}
+def test_invalid_data_or_options(read, table, options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        read(**options)
+        read(table, **OWN | options)
 
 
 # --- Sequences, scores and predictions -------------------------------------------
 
 
-def test_each_choice_is_paired_with_the_prompt(tmp_path, read, vocabulary):
-    write(tmp_path, train__tsv=GOOD)
-    task = read(**OWN, train_file="train.tsv", dev_file="train.tsv")
-    train = task.dataset("train")
+def test_each_choice_is_paired_with_the_prompt(read, vocabulary):
+    train = read(GOOD, **OWN).dataset("train")
     assert len(train) == 2
     tokens = [
         [" ".join(vocabulary.tokens[i] for i in choice) for choice in example]
@@ -169,8 +158,7 @@ def test_each_choice_is_paired_with_the_prompt(tmp_path, read, vocabulary):
 
 
 def test_accuracy_and_predictions(tmp_path, read):
-    write(tmp_path, train__tsv=GOOD)
-    task = read(**OWN, train_file="train.tsv", dev_file="train.tsv")
+    task = read(GOOD, **OWN)
     dev = task.dataset("dev")
     outputs = [np.log([0.2, 0.3, 0.5]), np.array([0.0, -1e9, -1e9])]
     found = task.evaluate(dev, outputs)
@@ -195,9 +183,8 @@ def test_accuracy_and_predictions(tmp_path, read):
 def test_labels_have_one_meaning(tmp_path, read, labels, options, named):
     """The columns are named by numbers. Predictions are named as the labels."""
     rows = "".join(f"q,a,b,c,{label}\n" for label in labels)
-    write(tmp_path, x__csv=f"q,1,2,3,label\n{rows}")
     columns = {"prompt": "q", "choices": "1,2,3", "label": "label", **options}
-    task = read(train_file="x.csv", dev_file="x.csv", **columns)
+    task = read(f"q,1,2,3,label\n{rows}", "x.csv", **columns)
     expected = [named.index(label) for label in labels]
     assert task.labels["train"] == expected
     found = task.evaluate(task.dataset("dev"), np.eye(3)[expected])

@@ -24,6 +24,8 @@ def read(
     task_class: type[_Task],
     folder: pathlib.Path,
     vocabulary: Vocabulary,
+    content: str = "",
+    name: str = "x.tsv",
     head: Mapping[str, Any] = ENCODER,
     **options,
 ) -> _Task:
@@ -33,9 +35,13 @@ def read(
         task_class: The task.
         folder: The folder of `train_file`, `dev_file` and `test_file`.
         vocabulary: The vocabulary of the tokenizer.
+        content: The content of the train and dev files `name`, which are written.
         head: The head of the encoder's checkpoint.
         **options: Options of the task.
     """
+    if content:
+        (folder / name).write_text(content)
+        options = {"train_file": name, "dev_file": name, **options}
     for name in ("train_file", "dev_file", "test_file"):
         if name in options:
             options[name] = str(folder / options[name])
