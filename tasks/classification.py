@@ -249,7 +249,8 @@ class Classification(finetuning.TableTask):
         else:
             predicted = logits.argmax(axis=1) if self.labels else logits[:, 0]
         decision = decision or {}
-        answers = self.build_head({**self.settings, **decision}).answers(logits)
+        head = self.build_head({**self.settings, **decision})
+        answers = heads.to_numpy(head.answers(tf.constant(logits)))
         metrics, report = {}, ""
         if gold is not None:
             for name in self.data_set.metrics:
@@ -258,7 +259,7 @@ class Classification(finetuning.TableTask):
                 most_frequent = np.bincount(self.gold["train"]).argmax()
                 metrics["majority_accuracy"] = float(np.mean(gold == most_frequent))
             report = self._report(gold, predicted)
-        return finetuning.Evaluation(metrics, heads.to_numpy(answers), decision, report)
+        return finetuning.Evaluation(metrics, answers, decision, report)
 
     @classmethod
     def prediction(cls, example, answer, settings, options):

@@ -18,7 +18,6 @@ def split(**changes):
     """Returns a split in which an example of n tokens has the token id n n times."""
     token_ids = tf.RaggedTensor.from_row_lengths(np.repeat(LENGTHS, LENGTHS), LENGTHS)
     fields = {
-        "source": None,
         "inputs": {"token_ids": token_ids, "padding_mask": tf.ones_like(token_ids)},
         "targets": tf.range(len(LENGTHS)),
     }

@@ -60,9 +60,7 @@ def test_report_lists_the_largest_errors(tmp_path, rows, problem, errors, panels
         rows=lambda name, answers: answers[name],
     )
     found = {
-        "dev": Evaluation(
-            {"accuracy": 0.5}, {"dev": rows}, report="scores of classes\n"
-        ),
+        "dev": Evaluation({"accuracy": 0.5}, {"dev": rows}, report="of classes\n"),
         "test": Evaluation({}, {}),
     }
     finetuning_report(task, tmp_path, TRAINING, found)
