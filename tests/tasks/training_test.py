@@ -143,7 +143,7 @@ def test_training_and_predictions(name, trained):
             words = zip(
                 row["text"].split(), row["gold"].split(), row["prediction"].split()
             )
-            assert [*words] == [*sentence.rows]
+            assert [*words] == [tuple(word) for word in sentence.rows]
         return
     expected = read_table(folder / "model/predictions_dev.tsv")
     toy_tasks.assert_same_rows(found, expected)
