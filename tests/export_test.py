@@ -284,9 +284,7 @@ def test_tensorflow_2_12_runs_tasks(old_python, toy, tmp_path):
     requests = []
     for name, options, inputs in TASKS:
         task = make_task(name, tmp_path, directory.vocabulary, **options)
-        signatures = toy_tasks.serve(
-            task, task.head.build(pretrainer.backbone)
-        )
+        signatures = toy_tasks.serve(task, task.head.build(pretrainer.backbone))
         signatures = {"serving_default": signatures["serving_default"]}
         path = serving.export_saved_model(
             signatures, tmp_path / name, checkpoint=directory

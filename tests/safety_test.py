@@ -44,9 +44,7 @@ def address(tmp_path_factory, tiny_config, vocabulary):
     for name in STRINGS.keys() - exports.keys():
         changes = {"stride": 16} if name == "spans" else {}
         task = make_task(name, folder, vocabulary, **changes)
-        exports[name] = toy_tasks.serve(
-            task, task.head.build(pretrainer.backbone)
-        )
+        exports[name] = toy_tasks.serve(task, task.head.build(pretrainer.backbone))
     directory = ModelDirectory(
         path=pathlib.Path("never-read"),
         architecture=tiny_config,

@@ -34,70 +34,6 @@ from bert_tf.modeling.backend import (
 )
 
 
-<<<<<<< HEAD
-=======
-@keras.saving.register_keras_serializable(package="bert_tf")
-class FusedEncoderLayer(bert.EncoderLayer):
-    """`EncoderLayer` that takes less memory and time in training.
-
-    Args:
-        config: The architecture.
-        recompute: Keep only the input of the layer for the backward pass of training
-            and compute the layer twice, with the same dropout masks. Takes about a
-            third more time. The kept values fall from about (34 + 5 N S / H) B S H to
-            B S H (arXiv 2205.05198).
-    """
-
-    def __init__(self, config, recompute: bool = False, **kwargs):
-        super().__init__(config, **kwargs)
-        self.recompute = recompute
-
-    def call(self, x, attention_mask, training=None):
-        if not training:
-            return super().call(x, attention_mask)
-        layers = (
-            self.attention_dropout,
-            self.attention_output_dropout,
-            self.output_dropout,
-        )
-        # Drawn here, because recomputation must draw the same dropout masks.
-        seeds = [layer.next_seed() for layer in layers]
-        train = recompute(self._train) if self.recompute else self._train
-        return train(x, attention_mask, seeds)
-
-    def _train(self, x, attention_mask, seeds):
-        shape, num_heads = ops.shape(x), self.config.num_heads
-        x = ops.reshape(x, (-1, self.config.hidden_dim))
-        # One matmul for the three projections: three small ones are slower on CPUs.
-        layers = self.query, self.key, self.value
-        kernel = ops.concatenate([layer.kernel for layer in layers], axis=1)
-        y = ops.matmul(x, ops.cast(kernel, self.compute_dtype))
-        y = add_bias(y, ops.concatenate([layer.bias for layer in layers]))
-        y = ops.reshape(
-            y, (*shape[:2], 3, num_heads, self.config.hidden_dim // num_heads)
-        )
-        query, key, value = ops.unstack(ops.transpose(y, (2, 0, 3, 1, 4)))
-        query, bias = query * self.attention_scale, bert.attention_bias(attention_mask)
-        y = attend_in_training(
-            query, key, value, bias, self.attention_dropout.rate, seeds[0]
-        )
-        rate = self.attention_output_dropout.rate
-        y = project(bert.merge_heads(y), self.attention_output)
-        x = add_and_norm(
-            x, y, self.attention_output.bias, self.attention_layer_norm, rate, seeds[1]
-        )
-        y = dense_and_activation(x, self.intermediate, self.config.activation)
-        y, rate = project(y, self.output_dense), self.output_dropout.rate
-        x = add_and_norm(
-            x, y, self.output_dense.bias, self.output_layer_norm, rate, seeds[2]
-        )
-        return ops.reshape(x, shape)
-
-    def get_config(self):
-        return super().get_config() | {"recompute": self.recompute}
-
-
->>>>>>> 8cf3996 (Training with batches of any length: static size of heads)
 def _float32(tensor):
     return ops.cast(tensor, "float32")
 
@@ -121,7 +57,8 @@ def project_heads(x, layers, shape, num_heads: int, training: bool) -> list:
     kernel = ops.concatenate([layer.kernel for layer in layers], axis=1)
     y = ops.matmul(x, ops.cast(kernel, layers[0].compute_dtype))
     y = add_bias(y, ops.concatenate([layer.bias for layer in layers]))
-    y = ops.reshape(y, (*shape[:2], len(layers), num_heads, -1))
+    size = layers[0].units // num_heads  # A static size; S may be dynamic.
+    y = ops.reshape(y, (*shape[:2], len(layers), num_heads, size))
     return ops.unstack(ops.transpose(y, (2, 0, 3, 1, 4)))
 
 
