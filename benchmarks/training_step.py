@@ -87,7 +87,7 @@ def _on_jax(bert: BertConfig, batches: Sequence[tuple], dtype: str) -> Callable:
     devices = training.strategy.strategy("default")
     model = modeling.BertPretrainer(modeling.BertBackbone(bert, dtype=dtype))
     model.compile(training.AdamW(1e-4))
-    training.strategy.create_training_variables(model)
+    training.create_training_variables(model)
     steps = devices.steps(model, 0)
     datasets = [tf.data.Dataset.from_tensors(batch) for batch in batches]
     return lambda number: bool(steps.run(steps.distribute(datasets[number]), 1).any())
