@@ -84,7 +84,7 @@ def _on_jax(bert: BertConfig, batches: Sequence[tuple], dtype: str) -> Callable:
 
     from bert_tf import modeling, training
 
-    devices = training.strategy.strategy("default")
+    devices = training.create_devices("default", dtype)
     model = modeling.BertPretrainer(modeling.BertBackbone(bert, dtype=dtype))
     model.compile(training.AdamW(1e-4))
     training.create_training_variables(model)
