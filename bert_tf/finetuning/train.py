@@ -163,8 +163,8 @@ class FineTuning:
                 f"{dev.name}_{name}": float(score) for name, score in scores.items()
             }
 
-        for epoch in loop.epochs(
-            batches, evaluate, steps=steps, steps_per_epoch=steps_per_epoch
+        for epoch in loop.intervals(
+            batches, evaluate, steps=steps, interval_steps=steps_per_epoch
         ):
             logs = epoch["logs"]
             history.append(logs)
