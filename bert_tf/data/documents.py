@@ -85,7 +85,8 @@ class TextRange(NamedTuple):
         Raises:
             ValueError: As `storage.read_lines`, or a record has no text.
         """
-        read = self._records if self.layout.has_records else self._documents
+        readers = {"line": self._lines, "json": self._objects, "table": self._rows}
+        read = readers.get(self.layout.separator, self._documents)
         return filter(None, map(self._paragraphs, read()))
 
     def documents(self) -> Iterator[Document]:
@@ -98,50 +99,48 @@ class TextRange(NamedTuple):
             joins = layouts.is_wrapped([line.expandtabs() for line in lines])
         return unwrap(lines) if joins else list(filter(None, map(str.strip, lines)))
 
+    # Each reader yields the lines of each document.
+
     def _documents(self) -> Iterator[list[str]]:
-        """Yields the lines of each document."""
         is_separator = _separator(self.layout.separator)
         is_tagged = self.layout.separator == "doc_tag"
-        document: list[str] = []
+        # None inside a document of an earlier range.
+        document: list[str] | None = None if self.start else []
         title = None
-        inside = self.start == 0
         for offset, line in storage.read_lines_from(self.path, self.start):
-            if self.layout.separator == "line":
+            if is_separator(line):
+                yield document or []
+                document, title = [], _TITLE.match(line) if is_tagged else None
                 if offset >= self.end:
                     return
-                yield [line]
-            elif is_separator(line):
-                yield document
-                document = []
+            elif document is None:
                 if offset >= self.end:
-                    return
-                inside = True
-                title = _TITLE.match(line) if is_tagged else None
-            elif not inside:
-                if offset >= self.end:  # A document of an earlier range.
                     return
             elif title and line.strip() == title[1]:
                 title = None
             elif not (is_tagged and _HEADING.match(line)):
                 document.append(line)
-        yield document
+        yield document or []
 
-    def _records(self) -> Iterator[list[str]]:
-        """Yields the lines of the text of each record."""
-        column = self.layout.text_column
-        if self.layout.separator == "table":
-            table = Table(self.path)
-            for _, (text,) in table.rows(table.require([column], "--text_column")):
-                yield text.split("\n")
-            return
-        for offset, line in storage.read_lines_from(self.path, self.start):
-            if offset >= self.end:
-                return
+    def _own_lines(self) -> Iterator[tuple[int, str]]:
+        lines = storage.read_lines_from(self.path, self.start)
+        return itertools.takewhile(lambda item: item[0] < self.end, lines)
+
+    def _lines(self) -> Iterator[list[str]]:
+        return ([line] for _, line in self._own_lines())
+
+    def _rows(self) -> Iterator[list[str]]:
+        table = Table(self.path)
+        columns = table.require([self.layout.text_column], "--text_column")
+        return (text.split("\n") for _, (text,) in table.rows(columns))
+
+    def _objects(self) -> Iterator[list[str]]:
+        for offset, line in self._own_lines():
             if not line.strip():
                 continue
             try:
                 record = parse_object(line)
-                lines = text_value(record, column).split("\n")
+                lines = text_value(record, self.layout.text_column).split("\n")
             except ValueError as error:
                 number = storage.line_number(self.path, offset)
                 raise ValueError(

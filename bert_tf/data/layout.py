@@ -87,13 +87,9 @@ class Layout(NamedTuple):
     is_wrapped: bool | None = False
     text_column: str = "text"
 
-    @property
-    def has_records(self) -> bool:
-        return self.separator in ("json", "table")
-
     def __str__(self) -> str:
         rule = _RULES.get(self.separator, f"a line {self.separator!r} ends a document")
-        if self.has_records:
+        if self.separator in ("json", "table"):
             rule = f"the {self.text_column!r} of each record is a document"
         joined = {True: "wrapped lines are joined", False: "a line end ends a sentence"}
         default = "the lines of a document are joined if they are wrapped"

@@ -364,21 +364,6 @@ def test_encode_pairs():
     assert inputs.keys() == {"token_ids", *expected}
 
 
-@pytest.mark.parametrize(
-    ("texts", "length", "tokens"),
-    [
-        (["a b c d"], 5, "[CLS] a b c [SEP]"),
-        # Equal lengths: the second loses first.
-        (["a b c", "x y z"], 6, "[CLS] a b [SEP] x [SEP]"),
-        (["a", "b"], 3, "[CLS] [SEP] [SEP]"),
-    ],
-)
-def test_encode_truncates_longer_segment(texts, length, tokens):
-    batches = ([text] for text in texts)
-    inputs = Tokenizer(LETTERS).encode(*batches, max_sequence_length=length)
-    assert names(inputs) == [tokens]
-
-
 def test_truncate_sizes_equals_removing_one_by_one():
     a, b = (size.ravel() for size in np.mgrid[:12, :12])
     for max_pieces in range(24):
