@@ -226,9 +226,7 @@ def _manifest(
             " Pass a larger --held_out_share, or --validation_input."
         )
     return {
-        "documents": total["documents"],
-        "sentences": total["sentences"],
-        "tokens": total["tokens"],
+        **{name: total[name] for name in ("documents", "sentences", "tokens")},
         "unknown_share": total["unknown"] / total["tokens"],
         **{
             f"{split}_{name}": counts[name]

@@ -446,10 +446,9 @@ def test_complete_run_is_not_repeated(written, capsys):
 
 def test_directory_in_use_is_refused(options):
     storage.make_directory(options.output)
-    message = f"in use by process {os.getpid()}"
     with (
         storage.exclusive(options.output),
-        pytest.raises(ValueError, match=message),
+        pytest.raises(ValueError, match="in use by"),
     ):
         prepare_corpus(options)
 
