@@ -254,7 +254,8 @@ def saved_by_callback(model, path):
 
 def exported(model, path):
     model.export(path / "saved", verbose=False)
-    return on_tensors(tf.saved_model.load(path / "saved").serve)
+    loaded = tf.saved_model.load(path / "saved")
+    return lambda x: on_tensors(loaded.serve)(x)  # Keeps `loaded` alive.
 
 
 def on_tensors(function):
@@ -430,18 +431,15 @@ def schedule_of_keras():
     return model.optimizer.learning_rate, schedule(2)
 
 
-def learning_rate_scheduler():
-    schedule = keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 / (epoch + 1))
-    model = classifier(bert_tf.AdamW(0.1))
-    fit(model, epochs=2, callbacks=[schedule])
-    return model.optimizer.learning_rate, 0.05
-
-
-def reduce_learning_rate_on_plateau():
-    plateau = keras.callbacks.ReduceLROnPlateau("loss", 0.5, patience=0, min_delta=9)
-    model = classifier(bert_tf.AdamW(0.1))
-    fit(model, epochs=2, callbacks=[plateau])
-    return model.optimizer.learning_rate, 0.05
+def learning_rate_callbacks():
+    callbacks = (
+        keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 / (epoch + 1)),
+        keras.callbacks.ReduceLROnPlateau("loss", 0.5, patience=0, min_delta=9),
+    )
+    models = [classifier(bert_tf.AdamW(0.1)) for _ in callbacks]
+    for model, callback in zip(models, callbacks):
+        fit(model, epochs=2, callbacks=[callback])
+    return [float(model.optimizer.learning_rate) for model in models], [0.05, 0.05]
 
 
 def early_stopping_with_the_best_weights():
@@ -468,8 +466,8 @@ def search_that_builds_many_models():
         *(bidirectional_lstm_with_a_mask, average_pooling_with_a_mask),
         *(time_distributed, hidden_states, towers_with_shared_and_with_own_weights),
         *(several_outputs, add_loss_in_a_layer, validation_split, metrics),
-        *(exponential_moving_average, schedule_of_keras, learning_rate_scheduler),
-        *(reduce_learning_rate_on_plateau, early_stopping_with_the_best_weights),
+        *(exponential_moving_average, schedule_of_keras, learning_rate_callbacks),
+        early_stopping_with_the_best_weights,
         pytest.param(search_that_builds_many_models, marks=pytest.mark.slow),
     ],
 )

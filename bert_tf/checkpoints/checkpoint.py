@@ -20,6 +20,8 @@ from absl import logging
 from bert_tf import heads, storage, text
 from bert_tf.modeling import BertBackbone, BertConfig, BertModel
 
+Weights = Mapping[str, Callable[[], np.ndarray]]
+
 METRICS = "metrics.json"
 TOKEN_EMBEDDING = "embeddings/token_embedding/embeddings"
 _LAYER = "encoder_layer_"
@@ -53,9 +55,7 @@ class Checkpoint:
     options: Mapping[str, Any]
     _: dataclasses.KW_ONLY
     format: str = "model directory"
-    weights: Mapping[str, Callable[[], np.ndarray]] = dataclasses.field(
-        default_factory=dict
-    )
+    weights: Weights = dataclasses.field(default_factory=dict)
     rules: text.TokenizerRules = text.GOOGLE_RULES
 
     def __post_init__(self):

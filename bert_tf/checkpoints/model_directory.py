@@ -241,11 +241,10 @@ class ModelDirectory(Checkpoint):
 
 def _settings(checkpoint: Checkpoint, resumable: Collection[str]) -> dict[str, Any]:
     """Returns what must be the same to resume a training, by name."""
-    values = dataclasses.asdict(checkpoint.architecture)
-    values |= {"vocabulary": checkpoint.vocabulary.fingerprint}
-    values |= {"lowercase": checkpoint.lowercase}
-    added = sorted(checkpoint.rules.added_tokens, key=str)
-    values |= checkpoint.rules.to_dict() | {"added_tokens": added}
+    values = dataclasses.asdict(checkpoint.architecture) | checkpoint.rules.to_dict()
+    values["added_tokens"] = sorted(checkpoint.rules.added_tokens, key=str)
+    values["vocabulary"] = checkpoint.vocabulary.fingerprint
+    values["lowercase"] = checkpoint.lowercase
     values |= {k: v for k, v in checkpoint.head.items() if k not in _NOT_COMPARED}
     values |= checkpoint.options
     return {k: v for k, v in values.items() if k not in resumable}

@@ -115,23 +115,26 @@ def test_last_step_is_read(folder, vocabulary):
     assert google.last_checkpoint(folder) == f"{folder}/model.ckpt-10"
 
 
-def test_damaged_and_missing_files_raise(folder, vocabulary):
-    toy.write_google(folder, vocabulary)
-    data = folder / "bert_model.ckpt.data-00000-of-00001"
-    data.write_bytes(data.read_bytes()[:1000])
-    checkpoint = open_checkpoint(folder)  # The index file is intact.
-    with pytest.raises(ValueError, match=r"bert_model\.ckpt is damaged or incomplete"):
-        checkpoint.read_weights()
-    (folder / "bert_model.ckpt.index").write_bytes(b"half")
-    with pytest.raises(ValueError, match=r"bert_model\.ckpt is damaged or incomplete"):
-        open_checkpoint(folder)
-    toy.write_google(folder, vocabulary)
-    (folder / "vocab.txt").unlink()
-    with pytest.raises(FileNotFoundError, match=r"vocab\.txt"):
-        open_checkpoint(folder)
-    (folder / "bert_config.json").unlink()
-    with pytest.raises(ValueError, match=r"no bert_config\.json\. Copy the bert_conf"):
-        open_checkpoint(folder)
+DAMAGED = r"bert_model\.ckpt is damaged or incomplete"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("bert_model.ckpt.data-00000-of-00001", lambda x: x[:1000], DAMAGED),
+        ("bert_model.ckpt.index", lambda x: b"half", DAMAGED),
+        ("vocab.txt", None, r"vocab\.txt"),
+        ("bert_config.json", None, r"no bert_config\.json\. Copy the bert_conf"),
+    ],
+)
+def test_damaged_and_missing_files_raise(folder, vocabulary, name, change, message):
+    file = toy.write_google(folder, vocabulary) / name
+    contents = file.read_bytes()
+    file.unlink()
+    if change:
+        file.write_bytes(change(contents))
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        open_checkpoint(folder).read_weights()
 
 
 @pytest.mark.skipif("BERT_TF_DATA" not in os.environ, reason="needs BERT_TF_DATA")

@@ -24,6 +24,10 @@ from bert_tf.text import TokenizerRules, Vocabulary
 from tests.toy import checkpoints as toy
 from tests.toy.models import model_directory, randomize_weights
 
+DENSE = {"dense_dim": 3, "dense_activation": "relu"}
+EMBEDDING = EmbeddingConfig(
+    max_sequence_length=8, pooling="cls", normalize=False, **DENSE
+)
 HEADS = [
     {"kind": "pretrainer"},
     {"kind": "classification", "problem": "multi_label", "labels": ["b", "a"]},
@@ -32,16 +36,7 @@ HEADS = [
     {"kind": "question_answering", "no_answer": True},
     {"kind": "somebody's task", "labels": ["x"], "setting": {"a": [1, None]}},
     {"kind": "classification", "labels": ["b", "a"], "decision": {"thresholds": 0.25}},
-    {
-        "kind": "embedding",
-        **EmbeddingConfig(
-            max_sequence_length=8,
-            pooling="cls",
-            dense_dim=3,
-            dense_activation="relu",
-            normalize=False,
-        ).to_dict(),
-    },
+    {"kind": "embedding", **dataclasses.asdict(EMBEDDING)},
 ]
 
 
@@ -203,7 +198,7 @@ def test_head_from_checkpoint(classifier):
     ("head", "arguments"),
     [
         (TokenClassifier, {"num_tags": 2}),
-        (SentenceEncoder, {"config": EmbeddingConfig(max_sequence_length=8)}),
+        (SentenceEncoder, {"config": EMBEDDING}),
         (FeatureTagger, {"num_tags": 4, "feature_set": "last", "units": 4}),
     ],
 )
