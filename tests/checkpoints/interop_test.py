@@ -11,13 +11,16 @@ import json
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 import bert_tf
 from benchmarks import parity
 from bert_tf import evaluate
 from bert_tf.checkpoints import open_checkpoint, write_checkpoint
+from bert_tf.families import families
 from bert_tf.lazy import lazy_import
 from tests.toy import checkpoints as toy
+from tests.toy.models import model_directory
 from tests.toy.tasks import write_model
 
 PEERS = ("torch", "transformers", "sentence_transformers")
@@ -30,38 +33,112 @@ NAMES = ("input_ids", "token_type_ids", "attention_mask")
 PAIRS = [TEXTS, ["a b c", "the mats"]]
 
 
+FAMILIES = [*families().values()]
+CLASSES = [
+    f"{x.name}{y}" for x in FAMILIES for names in x.classes.values() for y in names
+]
+SIZES = {**toy.ARCHITECTURE, "max_sequence_length": 32, "num_segments": 2}
+SIZES |= {"activation": "gelu", "embedding_dim": 4}
+LABELS = {"id2label": {0: "no", 1: "maybe", 2: "yes"}}
+TANH = {"hidden_act": "gelu_pytorch_tanh"}
+REGRESSION = {"id2label": {0: "score"}, "problem_type": "regression"}
+
+
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory, vocabulary):
-    """A folder that `save_pretrained` wrote."""
-    folder = tmp_path_factory.mktemp("theirs")
-    torch.manual_seed(0)
-    config = transformers.BertConfig(**toy.CONFIG | {"max_position_embeddings": 32})
-    model = transformers.BertForPreTraining(config)
-    for weight in model.parameters():
-        weight.data += 0.2 * torch.randn_like(weight)
-    model.save_pretrained(folder)
-    vocabulary.write(folder / "vocab.txt")
-    transformers.BertTokenizer.from_pretrained(folder).save_pretrained(folder)
-    return folder
+    """Returns a function from a class name to a folder that transformers wrote."""
+
+    def write(class_name, **settings):
+        (family,) = (x for x in FAMILIES if class_name.startswith(x.name))
+        fields = {key: SIZES[x] for x, key in family.keys.items() if x in SIZES}
+        fields |= {} if class_name.endswith("Answering") else LABELS
+        config = getattr(transformers, f"{family.name}Config")(**fields | settings)
+        torch.manual_seed(0)
+        model = getattr(transformers, class_name)(config)
+        for weight in model.parameters():
+            weight.data += 0.3 * torch.randn_like(weight)
+        folder = tmp_path_factory.mktemp(class_name)
+        model.save_pretrained(folder)
+        vocabulary.write(folder / "vocab.txt")
+        transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
+        return folder
+
+    return write
 
 
 @pytest.fixture(scope="module")
 def pretrained(theirs, tmp_path_factory):
-    """Their folder as a model directory."""
+    """A folder of theirs as a model directory."""
     folder = tmp_path_factory.mktemp("pretrained") / "model"
-    write_checkpoint(open_checkpoint(theirs), folder)
+    write_checkpoint(open_checkpoint(theirs("BertForPreTraining")), folder)
     return folder
 
 
-def test_next_sentence_of_a_pretrained_model(pretrained):
-    inputs = transformers.AutoTokenizer.from_pretrained(pretrained)(
-        *PAIRS, padding=True, return_tensors="pt"
+def assert_equal_to_peers(folder):
+    """Compares outputs and answers, also those of a converted folder."""
+    found = dict(parity.compare(folder, TEXTS, parity.their_outputs))
+    assert len(found) > 2
+    for what, difference in found.items():
+        assert difference < 1e-5, what
+
+
+# --- Folders of transformers -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("class_name", "settings"),
+    [
+        *((name, {}) for name in CLASSES),
+        ("BertForSequenceClassification", REGRESSION),
+        ("ElectraModel", {"embedding_size": 8}),
+        ("ElectraForMaskedLM", {"hidden_act": "relu"}),
+        ("ElectraForPreTraining", TANH | {"layer_norm_eps": 1e-3}),
+        ("DistilBertForMaskedLM", {"activation": "relu"}),
+        ("DistilBertModel", {"sinusoidal_pos_embds": True}),
+    ],
+)
+def test_every_class_equals_transformers(theirs, class_name, settings, tmp_path):
+    folder = theirs(class_name, **settings)
+    assert_equal_to_peers(folder)
+    # It stays the same kind of folder, bit by bit.
+    checkpoint, copy = open_checkpoint(folder), tmp_path / "ours"
+    assert write_checkpoint(checkpoint, copy) == []
+    files = (path / "model.safetensors" for path in (folder, copy))
+    toy.assert_equal(*map(safetensors.numpy.load_file, files))
+    assert open_checkpoint(copy).head == checkpoint.head
+
+
+def test_other_settings_raise(theirs):
+    folder = theirs("ElectraForMultipleChoice", summary_type="mean")
+    with pytest.raises(ValueError, match=r"must be 'first'\. .*'mean'"):
+        open_checkpoint(folder)
+
+
+@pytest.mark.parametrize("name", ["DistilBert", "Electra"])
+def test_trained_models_open_in_transformers(theirs, name, tmp_path):
+    folder = theirs(f"{name}Model")
+    checkpoint = open_checkpoint(folder)
+    model = bert_tf.SequenceClassifier.from_checkpoint(folder, num_classes=3)
+    model.compile(bert_tf.AdamW(1e-2))
+    inputs = bert_tf.Tokenizer.from_checkpoint(folder).encode(*PAIRS)
+    before = model(inputs)
+    model.train_on_batch(inputs, np.array([0, 2]))
+    assert np.abs(model(inputs) - before).max() > 0.01
+    head = {"kind": "classification", "labels": ["a", "b", "c"]}
+    directory = model_directory(
+        tmp_path / "model",
+        checkpoint.architecture,
+        checkpoint.vocabulary,
+        head,
+        rules=checkpoint.rules,
     )
-    model = transformers.AutoModelForPreTraining.from_pretrained(pretrained).eval()
-    with torch.no_grad():
-        theirs = torch.softmax(model(**inputs).seq_relationship_logits, -1)
-    ours = bert_tf.load(pretrained).predict(*PAIRS, signature="next_sentence")
-    np.testing.assert_allclose(ours["probabilities"], theirs, atol=1e-5)
+    directory.save_weights(model)
+    config = transformers.AutoConfig.from_pretrained(directory.path)
+    assert config.architectures == [f"{name}ForSequenceClassification"]
+    assert_equal_to_peers(directory.path)
+
+
+# --- Folders of the commands -------------------------------------------------------
 
 
 def test_masked_lm_loss(pretrained, tmp_path):
@@ -91,9 +168,7 @@ def test_saving_with_transformers_and_opening_again(pretrained, tmp_path):
     first, second = open_checkpoint(pretrained), open_checkpoint(tmp_path)
     for name in ("architecture", "vocabulary", "lowercase", "rules", "head", "options"):
         assert getattr(first, name) == getattr(second, name)
-    weights = second.read_weights()
-    for name, value in first.read_weights().items():
-        np.testing.assert_array_equal(value, weights[name])
+    toy.assert_equal(first.read_weights(), second.read_weights())
 
 
 @pytest.fixture(scope="module")
@@ -111,14 +186,10 @@ def folders(pretrained, tmp_path_factory, vocabulary):
 
 
 @pytest.mark.parametrize(
-    "name", ["pretrained", "classes", "scores", "tags", "spans", "choices", "vectors"]
+    "name", ["classes", "scores", "tags", "spans", "choices", "vectors"]
 )
-def test_folders_equal_the_peers(name, pretrained, folders):
-    folder = pretrained if name == "pretrained" else folders(name)
-    found = dict(parity.compare(folder, TEXTS, parity.their_outputs))
-    assert len(found) > 3
-    for what, difference in found.items():
-        assert difference < 1e-5, what
+def test_folders_equal_the_peers(name, folders):
+    assert_equal_to_peers(folders(name))
 
 
 def test_head_that_transformers_lacks(folders):
