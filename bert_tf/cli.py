@@ -45,9 +45,8 @@ from bert_tf import lazy
 
 # Of `--head`.
 HEAD_HELP = (
-    "Kind of the head of a checkpoint from another project that does not declare it: "
-    "pretrainer, discriminator, classification, tagging, question_answering, "
-    "multiple_choice, or encoder for none."
+    "Kind of the head of a checkpoint from another project that does not declare it, "
+    "e.g. classification or tagging; encoder for none."
 )
 
 

@@ -18,7 +18,6 @@ Compare losses only between models with the same vocabulary.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -45,7 +44,7 @@ class EvaluateConfig(data.TextFilesConfig):
     )
     max_rows: int = cli.option(
         0,
-        help="Evaluate about this many rows, the first ones; 0: all.",
+        help="Evaluate this many rows, the first ones; 0: all.",
         minimum=0,
         common=True,
     )
@@ -60,11 +59,10 @@ def main(options: EvaluateConfig) -> dict[str, float]:
     texts = data.list_texts(options)
     print(data.preview(texts))
     documents = (" ".join(x) for text in texts for x in text.documents())
-    names = ("max_sequence_length", "seed", "mask_selection_rate", "whole_word_masking")
+    names = ("max_sequence_length", "max_rows", "seed")
+    names += ("mask_selection_rate", "whole_word_masking")
     arguments = {name: getattr(options, name) for name in names}
     batches = training.masked_rows(checkpoint, documents, **arguments)
-    if options.max_rows:  # A batch has 32 rows.
-        batches = itertools.islice(batches, -(-options.max_rows // 32))
     if options.output:
         batches = list(batches)
         data.write_table(options.output, _rows(batches))

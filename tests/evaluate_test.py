@@ -62,6 +62,7 @@ def test_metrics_are_those_of_the_written_rows(model, tmp_path, capsys, vocabula
     assert f"Masked-LM loss {metrics['loss']:.4f}, accuracy" in capsys.readouterr().out
     assert run(path, tmp_path, max_sequence_length=16) == metrics
     assert run(path, tmp_path, max_sequence_length=16, seed=1) != metrics
+    assert run(path, tmp_path, max_sequence_length=16, max_rows=3)["rows"] == 3
 
 
 def test_checkpoint_without_masked_lm_head(tmp_path, one_layer, vocabulary):

@@ -26,6 +26,7 @@ import tensorflow as tf
 from absl import logging
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
+from bert_tf import heads
 from bert_tf.checkpoints import weight_files
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.weight_files import ATTENTION, OURS
@@ -54,16 +55,14 @@ _GOOGLE = _MASKED_LM | {
     for ours, theirs in families()["bert"].layers("encoder").items()
 }
 
-# Prefixes of the output layers of run_squad.py, run_classifier.py and BioBERT's
-# run_ner.py, by kind of head.
-_OUTPUTS = {"question_answering": "cls/squad/", "classification": "", "tagging": ""}
-
 
 def _google_names(kind: str | None) -> weight_files.Names:
     """Returns the table for a head of this kind."""
     outputs = {"mlm": "cls/predictions/", "nsp": "cls/seq_relationship/"}
-    if kind in _OUTPUTS:
-        outputs["logits"] = _OUTPUTS[kind]
+    # That of run_squad.py, run_classifier.py or BioBERT's run_ner.py.
+    scope = heads.known_head(kind or "encoder").google_scope
+    if scope is not None:
+        outputs["logits"] = scope
     suffixes = weight_files.KERAS_SUFFIXES | {"embeddings": ""}
     names = weight_files.names_of_layers(_GOOGLE, suffixes)
     suffixes = {"kernel": "output_weights", "bias": "output_bias"}

@@ -233,7 +233,7 @@ def open_folder(
     tokenizer["options"] = {**(ours.get("options") or {}), **tokenizer["options"]}
     checkpoint = weight_files.open_tensors(
         path,
-        _names(architecture, kind),
+        _names(architecture, _listed_kind(kind) or kind),
         tensors,
         architecture=architecture,
         kind=kind,

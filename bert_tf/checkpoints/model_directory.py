@@ -59,14 +59,14 @@ def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
             (`gs://...`); or a handle: `hf://owner/repository`, or one that KerasHub
             downloads, e.g. `kaggle://...`.
         head: The kind of head to read from another project's folder that does not
-            declare it: `"encoder"` for none, `"pretrainer"`, `"classification"`,
-            `"tagging"`, `"question_answering"` or `"multiple_choice"`.
+            declare it, a key of `heads.HEADS`; `"encoder"` for none.
 
     Raises:
         ValueError: It is not a BERT, or a file is missing or damaged.
     """
     path = os.fspath(path)
-    storage.check_fields(path, {"head": head or None}, head=heads.HEAD_KINDS)
+    if head:
+        heads.find_head(head)  # Raises ValueError for unknown kinds.
     if path.startswith("hf://"):
         import huggingface_hub  # Only these handles need it.
 

@@ -8,7 +8,6 @@ from bert_tf.heads.embedding import similarities as similarities
 from bert_tf.heads.encoder import EncoderHead as EncoderHead
 from bert_tf.heads.head import FEATURES as FEATURES
 from bert_tf.heads.head import Head as Head
-from bert_tf.heads.kinds import HEAD_KINDS as HEAD_KINDS
 from bert_tf.heads.kinds import HEADS as HEADS
 from bert_tf.heads.kinds import check_declared as check_declared
 from bert_tf.heads.kinds import find_head as find_head

@@ -124,6 +124,13 @@ class EmbeddingHead(EncoderHead):
     def arguments(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         return {"config": EmbeddingConfig.from_dict(settings)}
 
+    @classmethod
+    def declare(cls, outputs, **declared):
+        raise ValueError(
+            "a sentence encoder must have the modules.json of sentence-transformers. "
+            "Choose encoder: its signature sentence_embedding is the mean of tokens."
+        )
+
     def signatures(self, model, encoder) -> dict[str, Signature]:
         signatures = super().signatures(model, encoder)
         return signatures | {"serving_default": signatures["sentence_embedding"]}

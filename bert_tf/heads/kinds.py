@@ -35,9 +35,6 @@ HEADS: dict[str, type[Head]] = {
 }
 """The classes by kind. A task of the user adds its own."""
 
-# The kinds that a user can choose for a folder of another project.
-HEAD_KINDS = tuple(kind for kind in HEADS if kind != "embedding")
-
 
 def find_head(kind: str) -> type[Head]:
     """Returns the class of a kind.
@@ -73,6 +70,6 @@ def check_declared(settings: Mapping[str, Any], path: Any) -> None:
         raise ValueError(
             f"{path}: {settings['undeclared']} Choose how to read the folder: "
             "--head=encoder for the encoder only, or one of "
-            f"{', '.join(HEAD_KINDS[1:])} (options of bert_tf.export and "
+            f"{', '.join([*HEADS][1:])} (options of bert_tf.export and "
             "bert_tf.convert; `head=` in Python)."
         )

@@ -33,6 +33,7 @@ def masked_rows(
     documents: Iterable[str],
     *,
     max_sequence_length: int = 0,
+    max_rows: int = 0,
     seed: int = 0,
     **masking: Any,
 ) -> Iterator[Batch]:
@@ -42,6 +43,7 @@ def masked_rows(
         checkpoint: Its tokenizer and vocabulary are used.
         documents: Texts.
         max_sequence_length: Tokens per row, at most those of the checkpoint; 0 for all.
+        max_rows: The number of rows, the first ones; 0 for all.
         seed: Seed of the masks.
         **masking: Arguments of `Masker`.
 
@@ -64,7 +66,8 @@ def masked_rows(
                 if len(row) > 2:
                     yield row
 
-    iterator, pad_id = rows(), checkpoint.vocabulary.pad_id
+    iterator = itertools.islice(rows(), max_rows or None)
+    pad_id = checkpoint.vocabulary.pad_id
     batches = iter(lambda: list(itertools.islice(iterator, _ROWS_AT_ONCE)), [])
     for step, batch in enumerate(batches):
         token_ids = tf.ragged.constant(batch, tf.int32).to_tensor(pad_id)

@@ -359,10 +359,22 @@ def test_head_must_be_chosen(write, architectures, tensors, chosen, message):
 
 def test_head_is_validated(write):
     folder = write()
-    with pytest.raises(ValueError, match="head must be 'encoder' or 'pretrainer'"):
+    with pytest.raises(ValueError, match="no head of the kind 'ner', only encoder"):
         open_checkpoint(folder, head="ner")
+    with pytest.raises(ValueError, match=r"must have the modules.json .* Choose enco"):
+        open_checkpoint(folder, head="embedding")
     with pytest.raises(ValueError, match="must not be set, because"):
         open_checkpoint(copied(folder), head="encoder")
+
+
+def test_head_of_a_task_of_the_user(write, monkeypatch):
+    class Verdicts(heads.ClassificationHead):
+        kind = "verdicts"
+
+    monkeypatch.setitem(heads.HEADS, "verdicts", Verdicts)
+    folder = write("BertForSequenceClassification")
+    head = {"kind": "verdicts", "labels": ["no", "maybe", "yes"]}
+    assert open_checkpoint(folder, head="verdicts").head == head
 
 
 # --- Folders to publish ------------------------------------------------------------
