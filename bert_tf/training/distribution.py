@@ -43,7 +43,7 @@ class Steps(Protocol):
         """Returns the metrics since they were reset."""
 
 
-class Devices:
+class Devices(Protocol):
     """The replicas of a data-parallel training, one on each device.
 
     Every process reads the same global batches and computes its part.
@@ -73,15 +73,12 @@ class Devices:
                 its batch. A step sums the gradients of the micro-batches. Only memory
                 and dropout masks change. 0: the whole batch.
         """
-        raise NotImplementedError
 
     def any(self, value: bool) -> bool:
         """Returns whether the value is true in any process. All must call this."""
-        raise NotImplementedError
 
     def is_lost_worker(self, error: Exception) -> bool:
         """Whether an error means that another process is gone."""
-        raise NotImplementedError
 
     @functools.cached_property
     def is_cpu(self) -> bool:
