@@ -22,42 +22,25 @@ COMMANDS = [
 # Runs each command in a forked process, which saves the start of Python. Prints JSON:
 # exit status, output and imported modules.
 RUN_ALL = """
-import io, json, os, runpy, sys, tempfile
+import contextlib, io, json, multiprocessing, runpy, sys
 from absl import logging
 import numpy
 
 def run(command):
-    sys.argv, sys.stdout = [command, "--help"], io.StringIO()
-    try:
-        runpy.run_module(command, run_name="__main__", alter_sys=True)
-        status = 0
-    except SystemExit as exit:
-        status = exit.code
-    return status, sys.stdout.getvalue(), sorted(sys.modules)
+    sys.argv = [command, "--help"]
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        try:
+            runpy.run_module(command, run_name="__main__", alter_sys=True)
+            status = 0
+        except SystemExit as exit:
+            status = exit.code
+    return command, (status, output.getvalue(), sorted(sys.modules))
 
-results = {}
-for command in sys.argv[1].split():
-    with tempfile.TemporaryFile("w+") as file:
-        if not (child := os.fork()):
-            json.dump(run(command), file)
-            file.flush()
-            os._exit(0)
-        os.waitpid(child, 0)
-        file.seek(0)
-        results[command] = json.load(file)
-print(json.dumps(results))
+with multiprocessing.get_context("fork").Pool(maxtasksperchild=1) as pool:
+    print(json.dumps(dict(pool.imap(run, sys.argv[1].split(), chunksize=1))))
 """
-SLOW_TO_IMPORT = {
-    "apache_beam",
-    "keras",
-    "keras_hub",
-    "matplotlib",
-    "scipy",
-    "sklearn",
-    "tensorflow",
-    "torch",
-    "transformers",
-}
+SLOW_TO_IMPORT = {"apache_beam", "keras", "keras_hub", "matplotlib", "scipy", "sklearn"}
+SLOW_TO_IMPORT |= {"tensorflow", "torch", "transformers"}
 
 
 @pytest.fixture(scope="module")

@@ -95,6 +95,16 @@ def random_encoder(
 
 
 @pytest.fixture(scope="session")
+def toy_checkpoint(vocabulary: Vocabulary, tiny_config: BertConfig):
+    """Returns a `Checkpoint` without weights, for exports of small graphs."""
+    from bert_tf.checkpoints import Checkpoint
+
+    head = {"kind": "classification", "labels": ["no", "yes"]}
+    path = pathlib.Path("never-read")
+    return Checkpoint(path, tiny_config, vocabulary, True, head, {})
+
+
+@pytest.fixture(scope="session")
 def toy_export(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """Returns the base path of `tests.toy.saved_model`, version 3."""
     from tests.toy.saved_model import write_toy_model

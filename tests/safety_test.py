@@ -6,7 +6,6 @@ See dev_server_test.py for unknown models, versions and signatures.
 """
 
 import dataclasses
-import pathlib
 import random
 
 import numpy as np
@@ -14,7 +13,6 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import client, serving
-from bert_tf.checkpoints import ModelDirectory
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer
 from tests.toy import tasks as toy_tasks
@@ -34,7 +32,7 @@ STRINGS = {
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory, tiny_config, vocabulary):
+def address(tmp_path_factory, tiny_config, vocabulary, toy_checkpoint):
     folder = tmp_path_factory.mktemp("served")
     tf.keras.utils.set_random_seed(7)
     tokenizer = Tokenizer(vocabulary)
@@ -45,17 +43,9 @@ def address(tmp_path_factory, tiny_config, vocabulary):
         changes = {"stride": 16} if name == "spans" else {}
         task = make_task(name, folder, vocabulary, **changes)
         exports[name] = toy_tasks.serve(task, task.head.build(pretrainer.backbone))
-    directory = ModelDirectory(
-        path=pathlib.Path("never-read"),
-        architecture=tiny_config,
-        vocabulary=vocabulary,
-        lowercase=True,
-        head={},
-        options={},
-    )
     for name, functions in exports.items():
         functions = {"serving_default": functions["serving_default"]}
-        serving.export_saved_model(functions, folder / name, checkpoint=directory)
+        serving.export_saved_model(functions, folder / name, checkpoint=toy_checkpoint)
     with serving.DevServer({name: folder / name for name in exports}) as server:
         yield server.address
 

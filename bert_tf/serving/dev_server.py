@@ -121,7 +121,7 @@ def _rpc(method: Callable[..., message.Message]) -> Callable[..., message.Messag
         version = spec.version.value if spec.HasField("version") else None
         try:
             servable = find(self.models, spec.name, version, spec.version_label)
-            # Without a deadline of the client, it has 10 years left.
+            # `time_remaining` is years if the client sets no deadline.
             seconds = min(context.time_remaining(), _MAX_SECONDS)
             return method(servable, request, seconds)
         except tf.errors.OpError as error:

@@ -122,16 +122,9 @@ def _described(model: keras.Model) -> Checkpoint:
             "The model must have a bert_tf.Tokenizer and a bert_tf.BertBackbone among "
             f"its layers. Received: {', '.join(layer.name for layer in layers)}"
         )
-    tokenizer, path, head = tokenizers[0], pathlib.Path(model.name), {"kind": "keras"}
-    return Checkpoint(
-        path,
-        encoders[0].config,
-        tokenizer.vocabulary,
-        tokenizer.lowercase,
-        head,
-        {},
-        rules=tokenizer.rules,
-    )
+    path, tokenizer = pathlib.Path(model.name), tokenizers[0]
+    parts = path, encoders[0].config, tokenizer.vocabulary, tokenizer.lowercase
+    return Checkpoint(*parts, {"kind": "keras"}, {}, rules=tokenizer.rules)
 
 
 def _keras_signature(model: keras.Model) -> Signature:

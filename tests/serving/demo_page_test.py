@@ -7,6 +7,7 @@ BERT_TF_CHROMIUM.
 """
 
 import ast
+import dataclasses
 import json
 import os
 import pathlib
@@ -21,7 +22,6 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import heads, serving
-from bert_tf.checkpoints import ModelDirectory
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = pathlib.Path(serving.__file__).with_name("demo_page.html")
@@ -112,21 +112,6 @@ def constant(*names: str, **values: Any) -> heads.Signature:
     return serving_default
 
 
-@heads.signature(spec("question"), spec("context"))
-def answered(question, context):
-    """The fourth to the sixth character."""
-    answer = tf.strings.substr(context, 3, 3, "UTF8_CHAR")
-    return {
-        "answer": answer,
-        "start": tf.fill(tf.shape(answer), 3),
-        "end": tf.fill(tf.shape(answer), 6),
-        "answers": tf.stack([answer, tf.zeros_like(answer)], axis=1),
-        "starts": tf.repeat([[3, 0]], tf.size(question), axis=0),
-        "ends": tf.repeat([[6, 0]], tf.size(question), axis=0),
-        "scores": tf.repeat([[0.75, 0.25]], tf.size(question), axis=0),
-    }
-
-
 def embedded(prompt: str) -> heads.Signature:
     """Vectors [1, n], where n is the length of the prompt and the text."""
 
@@ -147,6 +132,9 @@ def case(default: heads.Signature, typed: dict, bars="", marks=(), **settings):
 
 BOTH, PAIR = [0.9, 0.2, 0.6], ("text_a", "text_b")
 AB = dict(zip(PAIR, "ab"))
+ANSWERS = {"answer": "abc", "start": 3, "end": 6}
+ANSWERS |= {"answers": ["abc", ""], "starts": [3, 0], "ends": [6, 0]}
+ANSWERS["scores"] = [0.75, 0.25]
 VECTOR = {"cls": [0.0] * 400, "mean": [0.5] * 400}
 NOUNS = {
     "words": ["قط", "أسود"],
@@ -185,7 +173,7 @@ MODELS = {
         "c 60.0 % b 40.0 %",
     ),
     "squad": case(
-        answered,
+        constant("question", "context", **ANSWERS),
         {"question": "where?", "context": "🙂é abcdef"},
         "abc 75.0 % (no answer) 25.0 %",
         ["abc"],
@@ -230,17 +218,15 @@ MODELS = {
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory, vocabulary, tiny_config):
+def page(tmp_path_factory, toy_checkpoint):
     """The page of all models in a browser."""
     playwright = pytest.importorskip("playwright.sync_api")
     if not pathlib.Path(CHROMIUM).exists():
         pytest.skip(f"No browser at {CHROMIUM}. Run `apt-get install chromium`.")
     models = {name: tmp_path_factory.mktemp(name) for name in MODELS}
     for name, (signatures, head, *_) in MODELS.items():
-        directory = ModelDirectory(
-            models[name], tiny_config, vocabulary, True, head, {}
-        )
-        serving.export_saved_model(signatures, models[name], checkpoint=directory)
+        checkpoint = dataclasses.replace(toy_checkpoint, head=head)
+        serving.export_saved_model(signatures, models[name], checkpoint=checkpoint)
     problems = []
     with (
         serving.DevServer(models, demo=True) as server,

@@ -92,6 +92,21 @@ def test_empty_batch(fast):
     assert outputs["pooled_output"].shape == (0, 16)
 
 
+@pytest.mark.usefixtures("eagerly")
+def test_batches_have_few_sizes(backbone, monkeypatch):
+    """Servers keep a compiled kernel for each size of a matrix."""
+    fast, sizes, dense = optimize_for_inference(backbone), [], ragged_encoder._dense
+
+    def record(x, *weights):
+        sizes.append(len(x))
+        return dense(x, *weights)
+
+    monkeypatch.setattr(ragged_encoder, "_dense", record)
+    fast(batch(5, 32, 1, 9, 7))  # 22 and 32 tokens.
+    *of_layers, of_pooler = sizes
+    assert (set(of_layers), of_pooler) == ({32}, 5)
+
+
 def test_padding_between_tokens(backbone, fast):
     inputs = batch(9, 9)
     inputs["padding_mask"] *= tf.constant([[1, 0, 1, 1, 0, 1, 1, 1, 1], [1] * 9])

@@ -18,30 +18,17 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 import bert_tf
 from bert_tf import heads, serving
-from bert_tf.checkpoints import ModelDirectory
 from bert_tf.serving import saved_model
 
 TEXT = heads.string_input("text")
 NUMBERS = tf.TensorSpec([None, None], tf.int32, "token_ids")
 
 
-@pytest.fixture(scope="module")
-def directory(vocabulary, tiny_config) -> ModelDirectory:
-    return ModelDirectory(
-        path=pathlib.Path("never-read"),
-        architecture=tiny_config,
-        vocabulary=vocabulary,
-        lowercase=True,
-        head={"kind": "classification", "labels": ["no", "yes"]},
-        options={},
-    )
-
-
 @pytest.fixture
-def export(tmp_path, directory):
+def export(tmp_path, toy_checkpoint):
     """Returns a function that exports signatures to the folder `tmp_path`."""
     export = serving.export_saved_model
-    return functools.partial(export, folder=tmp_path, checkpoint=directory)
+    return functools.partial(export, folder=tmp_path, checkpoint=toy_checkpoint)
 
 
 def names(folder: pathlib.Path) -> set[str]:
