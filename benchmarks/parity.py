@@ -113,7 +113,8 @@ def exported(folder: str, texts: Sequence[str]) -> Iterator[tuple[str, float | i
             "served", 1, export.main(export.ExportConfig(**flags))
         )
         names = served.signature("").inputs
-        columns = {k: [[x] for x in texts] if k == "choices" else texts for k in names}
+        pairs = [[x, y] for x, y in zip(texts, texts[1:] + texts[:1])]
+        columns = {k: pairs if k == "choices" else texts for k in names}
         answers = model.predict(**columns)
         arrays = {name: np.array(column, object) for name, column in columns.items()}
         for name, output in served.run("", arrays).items():
@@ -126,6 +127,14 @@ def difference(ours: np.ndarray, theirs: np.ndarray) -> float | int:
     if theirs.dtype.kind == "f":
         return float(np.abs(ours - theirs).max())
     return sum(not np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def _rows_of(columns: Sequence[list]) -> list[list[str]]:
+    """Returns texts or pairs as columns, with a pair for each choice."""
+    if not isinstance(columns[-1][0], list):
+        return list(columns)
+    pairs = [(text, x) for text, choices in zip(*columns) for x in choices]
+    return list(map(list, zip(*pairs)))
 
 
 def _masked(texts: Sequence[str]) -> list[str]:
@@ -153,8 +162,10 @@ def our_outputs(
     columns = [texts, [*texts[1:], texts[0]]][: len(inputs)]
     if kind == "pretrainer" and len(inputs) == 1:
         columns = [_masked(texts)]
+    if kind == "multiple_choice":
+        columns[1] = list(map(list, zip(columns[1], texts)))
     encoded = bert_tf.Tokenizer.from_checkpoint(checkpoint).encode(
-        *columns, max_sequence_length=_length(checkpoint), allow_mask=True
+        *_rows_of(columns), max_sequence_length=_length(checkpoint), allow_mask=True
     )
     encoded = {name: x.numpy() for name, x in encoded.items()}
     backbone = checkpoint.load_backbone("float32")
@@ -164,8 +175,7 @@ def our_outputs(
     found["hidden states"] = np.stack([np.array(x) * mask for x in states])
     ids = list(encoded.values())
     if kind == "multiple_choice":
-        ids = [x[:, np.newaxis] for x in ids]
-        columns[1] = [[choice] for choice in columns[1]]
+        ids = [x.reshape(len(texts), -1, x.shape[-1]) for x in ids]
     outputs = model.predict(*ids, signature="ids")
     found |= {k: _at_tokens(outputs[k], mask) for k in _LOGITS if k in outputs}
     answers = model.predict(*columns)
@@ -223,16 +233,14 @@ def their_outputs(folder: str, columns: Sequence[list]) -> dict[str, np.ndarray]
         getattr(transformers, config.architectures[0]).from_pretrained(folder).eval()
     )
     is_choice = head == "ForMultipleChoice"
-    texts = columns
-    if is_choice:
-        texts = [columns[0], [choice for (choice,) in columns[1]]]
     length = min(_LENGTH, config.max_position_embeddings)
     options = {"padding": True, "truncation": True, "max_length": length}
-    inputs = tokenizer(*texts, **options, return_tensors="pt")
+    inputs = tokenizer(*_rows_of(columns), **options, return_tensors="pt")
     mask = inputs["attention_mask"].numpy()[..., np.newaxis]
     found = {"token ids": inputs["input_ids"].numpy()}
     if is_choice:
-        inputs = {name: x[:, np.newaxis] for name, x in inputs.items()}
+        shape = len(columns[0]), -1, mask.shape[1]
+        inputs = {name: x.reshape(shape) for name, x in inputs.items()}
     with torch.no_grad():
         outputs = model(**inputs, output_hidden_states=True)
     states = [x.numpy() * mask for x in outputs.hidden_states]

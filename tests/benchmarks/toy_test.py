@@ -66,7 +66,7 @@ def folder(tmp_path_factory, vocabulary, one_layer):
     for name in ("train", "dev"):
         (folder / f"sst2/{name}.tsv").write_text(f"sentence\tlabel\n{rows}")
     files = {"train_file": "sst2/train.tsv", "dev_file": "sst2/dev.tsv"}
-    columns = {"text_a": "sentence", "label": "label", "epochs": 1}
+    columns = {"text_a": "sentence", "label": "label", "max_sequence_length": 32}
     toy = {"kind": "classification", **files, **columns}
     (folder / "tasks.json").write_text(json.dumps({"toy": toy}))
     write_model("vectors", folder, one_layer, vocabulary)
