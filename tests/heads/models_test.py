@@ -36,6 +36,13 @@ def cross_entropy(logits, targets):
             [[0.5], [-1.0]],
             lambda x, y: (x[:, 0] - y[:, 0]) ** 2,
         ),
+        (
+            SequenceClassifier,
+            {"num_classes": 3, "multi_label": True},
+            (2, 5),
+            [[1, 0, 1], [0, 0, 0]],
+            lambda x, y: np.mean(np.log1p(np.exp(x)) - y * x, axis=1),
+        ),
         (ChoiceScorer, {}, (2, 3, 5), [2, 0], cross_entropy),
         (
             SpanPredictor,
