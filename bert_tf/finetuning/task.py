@@ -356,7 +356,8 @@ class Task(abc.ABC):
 
 
 def _rounded(value: Any) -> float | str:
-    """Returns a number, or numbers separated by spaces, with six decimals."""
+    """Returns a string, a number with six decimals, or several of them as a string."""
     if np.ndim(value):
-        return " ".join(f"{x:.6f}" for x in value)
-    return round(float(value), 6)
+        values = np.ravel(value).tolist()
+        return " ".join(x if isinstance(x, str) else f"{x:.6f}" for x in values)
+    return value if isinstance(value, str) else round(float(value), 6)
