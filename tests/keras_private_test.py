@@ -4,6 +4,8 @@
 
 import contextlib
 import gc
+import pathlib
+import re
 import weakref
 
 import keras
@@ -107,3 +109,11 @@ def test_allow_strings(vocabulary):
         model = keras.Model(texts, outputs)
         model.compile("sgd", "mse", jit_compile=False)
         model.evaluate(tf.constant(["a", "b"]), np.ones((2, 1)), verbose=0)
+
+
+def test_no_other_module_uses_private_names():
+    names = r"keras\.src|tensorflow\.python|_flatten_layers|_compile_(loss|metrics)"
+    private = re.compile(names + "|_loss_tracker|_(clip|all_reduce_sum)_gradients")
+    files = pathlib.Path(keras_private.__file__).parent.rglob("*.py")
+    using = [f.name for f in files if private.search(f.read_text(encoding="utf-8"))]
+    assert using == ["keras_private.py"]

@@ -247,11 +247,10 @@ def create_optimizer(
         "bias_correction": options.optimizer != "bert_adam",
         "dynamic_loss_scale": options.precision == "mixed_float16",
     }
-    if options.optimizer == "muon":
-        is_bfloat16 = options.precision == "mixed_bfloat16"
-        dtype = "bfloat16" if is_bfloat16 else "float32"
-        return Muon(schedule, orthogonalization_dtype=dtype, **arguments)
-    return (Lamb if options.optimizer == "lamb" else AdamW)(schedule, **arguments)
+    classes = {"lamb": Lamb, "muon": Muon}
+    if options.optimizer == "muon" and options.precision == "mixed_bfloat16":
+        arguments["orthogonalization_dtype"] = "bfloat16"
+    return classes.get(options.optimizer, AdamW)(schedule, **arguments)
 
 
 def scale_embeddings(model: BertPretrainer) -> None:
