@@ -155,7 +155,7 @@ _SKIPPED = {chr(code) for code in range(0x2B820, 0x2B920)}
 
 
 @functools.cache
-def _assigned() -> list[str]:
+def assigned_characters() -> list[str]:
     """Returns the assigned ones of `_CHARACTERS`."""
     return [char for char in _CHARACTERS if unicodedata.category(char) != "Cn"]
 
@@ -163,15 +163,16 @@ def _assigned() -> list[str]:
 @functools.cache
 def single_character_words() -> tuple[set[str], set[str]]:
     """Returns the characters of `is_single_character_word`: punctuation, ideographs."""
+    punctuation = {*filter(is_punctuation, assigned_characters()), "~"}
     planes = (range(0x3400, 0xA000), range(0xF900, 0xFB00), range(0x20000, 0x30000))
     text = "".join(chr(code) for plane in planes for code in plane)
-    return {*filter(is_punctuation, _assigned()), "~"}, {*_IDEOGRAPH.findall(text)}
+    return punctuation, {*_IDEOGRAPH.findall(text)}
 
 
 def google_forms(lowercase: bool, strip_accents: bool | None = None) -> dict[str, str]:
     """Returns `normalize_character` of each character that it changes."""
     arguments = lowercase, strip_accents
-    forms = {char: normalize_character(char, *arguments) for char in _assigned()}
+    forms = {c: normalize_character(c, *arguments) for c in assigned_characters()}
     return {char: form for char, form in forms.items() if form != char}
 
 
@@ -190,7 +191,7 @@ def _tokenizers_forms(
     )
     forms = normalizer.normalize_str("~".join(_CHARACTERS)).split("~")
     forms = dict(zip(_CHARACTERS, forms, strict=True))
-    kept = "x".join(char for char in _assigned() if forms[char])
+    kept = "x".join(char for char in assigned_characters() if forms[char])
     parts = pre_tokenizers.BertPreTokenizer().pre_tokenize_str(kept)
     punctuation = {part for part, _ in parts if len(part) == 1} - {"x"} | {"~"}
     private = dict.fromkeys(map(chr, itertools.chain(*_PRIVATE_USE)), "")
