@@ -155,9 +155,7 @@ class FineTuning:
             outputs = batching.predict(model, dev, *limits, callbacks=[callback])
             if deviation := task.settings.get("deviation"):  # Of standardized scores.
                 mean = task.settings["mean"]
-                outputs = [
-                    np.asarray(x, np.float64) * deviation + mean for x in outputs
-                ]
+                outputs = np.asarray(outputs, np.float64) * deviation + mean
             scores = task.evaluate(dev, outputs).metrics
             return {
                 f"{dev.name}_{name}": float(score) for name, score in scores.items()

@@ -165,11 +165,12 @@ class ClassificationHead(Head):
         probabilities = tf.sigmoid(logits)
         thresholds = self.settings.get("thresholds", 0.5)
         is_right = probabilities > tf.constant(thresholds, probabilities.dtype)
-        names = tf.broadcast_to(tf.constant(labels), tf.shape(logits))
-        return {
-            "labels": tf.ragged.boolean_mask(names, is_right).to_tensor(),
-            "probabilities": probabilities,
-        }
+        row, label = tf.unstack(tf.where(is_right), axis=1)
+        count = tf.shape(logits, out_type=tf.int64)[0]
+        chosen = tf.RaggedTensor.from_value_rowids(
+            tf.gather(tf.constant(labels), label), row, count, validate=False
+        )
+        return {"labels": chosen.to_tensor(), "probabilities": probabilities}
 
     def run(self, model, *texts):
         inputs = self.encode(*texts)
