@@ -83,12 +83,13 @@ class OptimizerHooks(keras.optimizers.AdamW):
         return self._use_weight_decay(variable)
 
     def apply(self, grads, trainable_variables=None):
-        if trainable_variables is not None:
-            # Without the pooler, which some heads lack: Keras would warn.
-            pairs = zip(grads, trainable_variables)
-            pairs = [pair for pair in pairs if pair[0] is not None]
-            grads, trainable_variables = zip(*pairs) if pairs else (grads, pairs)
-        if keras.backend.backend() == "tensorflow":
+        if trainable_variables is None and self.built:
+            trainable_variables = self._trainable_variables
+        # Without the pooler, which some heads lack: Keras would warn.
+        pairs = zip(grads, trainable_variables or ())
+        if pairs := [pair for pair in pairs if pair[0] is not None]:
+            grads, trainable_variables = zip(*pairs)
+        if pairs and keras.backend.backend() == "tensorflow":
             # Sums the rows of IndexedSlices that belong to the same token.
             grads = [tf.convert_to_tensor(gradient) for gradient in grads]
             context = tf.distribute.get_replica_context()

@@ -78,6 +78,10 @@ def test_optimizer_hooks():
         assert optimizer.seen == (2, 3.0)  # Neither clipped nor without a gradient.
         assert [float(v[0]) for v in (used, excluded, unused)] == [-0.5, 1, 1]
         assert optimizer.step is None
+        optimizer.apply(gradients)  # Of the variables that it was built for.
+        assert optimizer.seen == (2, 3.0)
+    with pytest.raises(ValueError, match="No gradients"):
+        optimizer.apply([None] * 3)
 
 
 @pytest.mark.parametrize("recompute", [False, True])
