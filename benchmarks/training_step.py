@@ -7,8 +7,8 @@
 Both folders hold records of the same text: `bert_tf.corpus` made the second one with
 `--pack=false`. bert_tf trains on packed rows, the peers on one padded pair per row.
 Prints tokens without padding per second of wall time and of processor time, and the
-speed relative to KerasHub float32, medians over the rounds. Skips transformers and JAX
-if not installed.
+speed relative to KerasHub float32, medians over the rounds. The matmuls of a step alone
+show how much faster it could be. Skips transformers and JAX if not installed.
 """
 
 from __future__ import annotations
@@ -136,11 +136,38 @@ def _torch(bert: BertConfig, batches: Sequence[tuple]) -> Callable:
     return peers.torch_step(model, [peers.transformers_batch(*b) for b in batches])
 
 
+def _matmuls(bert: BertConfig, batches: Sequence[tuple]) -> Callable:
+    """Returns the matmuls of a step, forward and backward: a limit of its speed."""
+    import tensorflow as tf
+
+    x = batches[0][0]
+    (rows, length), predictions = x["token_ids"].shape, x["mask_positions"].size
+    hidden, heads = bert.hidden_dim, (rows, bert.num_heads)
+    of_tokens = [(hidden, 3 * hidden), (hidden, hidden)]  # The attention.
+    of_tokens += [(hidden, bert.intermediate_dim), (bert.intermediate_dim, hidden)]
+    shapes = [((rows * length, m), (m, n)) for m, n in of_tokens]
+    scores, size = (*heads, length, length), hidden // bert.num_heads
+    shapes += [((*heads, length, size), (*heads, size, length))]
+    shapes += [(scores, (*heads, length, size))]
+    shapes = shapes * bert.num_layers
+    shapes += [((predictions, hidden), (hidden, bert.vocabulary_size))]
+    pairs = [[tf.Variable(tf.random.normal(x)) for x in pair] for pair in shapes]
+
+    @tf.function(autograph=False)
+    def step():
+        with tf.GradientTape() as tape:
+            y = [tf.matmul(*pair) for pair in pairs]
+        return tape.gradient(y, pairs, output_gradients=y)
+
+    return lambda number: bool(step())
+
+
 # Name -> function, package that it needs, records, arguments of the function.
 VARIANTS: dict[str, tuple[Any, ...]] = {
     _BASELINE: (_keras_hub, "keras_hub", "unpacked", "float32"),
     "transformers + torch float32": (_torch, "torch", "unpacked"),
     "bert_tf float32": (_bert_tf, "keras", "packed", "float32"),
+    "the matmuls of bert_tf float32": (_matmuls, "keras", "packed"),
     "bert_tf float32, XLA": (_bert_tf, "keras", "packed", "float32", True),
     "bert_tf float32, JAX": (_on_jax, "jax", "packed", "float32"),
     "KerasHub mixed_bfloat16": (

@@ -46,7 +46,7 @@ BENCHMARKS = {
         SIZE
         | {"packed": "records", "unpacked": "records", "steps": 2}
         | {"variants": "bert_tf float32"},
-        3,
+        4,
     ),
 }
 
