@@ -84,7 +84,7 @@ def exports(
 # --- TensorFlow ------------------------------------------------------------------
 
 # TensorFlow's C++ code writes to file descriptor 2 before it reads its log level, for
-# example that there is no GPU. No public setting hides these lines (tensorflow#79029).
+# example that there is no GPU. No public setting hides these lines (tensorflow#100442).
 # So the descriptor points to /dev/null during the import, unless the machine has a GPU.
 # Set TF_CPP_MIN_LOG_LEVEL=0 to see all lines.
 
