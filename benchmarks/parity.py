@@ -106,17 +106,16 @@ def exported(folder: str, texts: Sequence[str]) -> Iterator[tuple[str, float | i
     """Yields comparisons of the answers of `bert_tf.load` with those of the export."""
     from bert_tf import export, serving
 
-    model, texts = serving.load(folder), list(texts)
+    model = serving.load(folder)
     with tempfile.TemporaryDirectory() as root:
         flags = {"model_dir": str(folder), "output": root, "name": "served"}
         served = serving.Servable(
             "served", 1, export.main(export.ExportConfig(**flags))
         )
-        names = served.signature("").inputs
-        pairs = [[x, y] for x, y in zip(texts, texts[1:] + texts[:1])]
-        columns = {k: pairs if k == "choices" else texts for k in names}
-        answers = model.predict(**columns)
-        arrays = {name: np.array(column, object) for name, column in columns.items()}
+        columns = _columns(model, texts)
+        answers = model.predict(*columns)
+        names = [x.name for x in model.signatures["serving_default"].input_signature]
+        arrays = {name: np.array(x, object) for name, x in zip(names, columns)}
         for name, output in served.run("", arrays).items():
             if answers[name].dtype.kind == "f":
                 yield f"export, {name}", difference(output, answers[name])
@@ -127,6 +126,18 @@ def difference(ours: np.ndarray, theirs: np.ndarray) -> float | int:
     if theirs.dtype.kind == "f":
         return float(np.abs(ours - theirs).max())
     return sum(not np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def _columns(model: Any, texts: Sequence[str]) -> list[list]:
+    """Returns inputs of the signature `serving_default`."""
+    count = len(model.signatures["serving_default"].input_signature)
+    texts, others = list(texts), [*texts[1:], texts[0]]
+    kind = model.checkpoint.head["kind"]
+    if kind == "pretrainer" and count == 1:
+        return [_masked(texts)]
+    if kind == "multiple_choice":
+        return [texts, list(map(list, zip(others, texts)))]
+    return [texts, others][:count]
 
 
 def _rows_of(columns: Sequence[list]) -> list[list[str]]:
@@ -156,14 +167,8 @@ def our_outputs(
     import bert_tf
 
     model = bert_tf.load(folder)
-    checkpoint, texts = model.checkpoint, list(texts)
-    inputs = [x.name for x in model.signatures["serving_default"].input_signature]
+    checkpoint, columns = model.checkpoint, _columns(model, texts)
     kind = checkpoint.head["kind"]
-    columns = [texts, [*texts[1:], texts[0]]][: len(inputs)]
-    if kind == "pretrainer" and len(inputs) == 1:
-        columns = [_masked(texts)]
-    if kind == "multiple_choice":
-        columns[1] = list(map(list, zip(columns[1], texts)))
     encoded = bert_tf.Tokenizer.from_checkpoint(checkpoint).encode(
         *_rows_of(columns), max_sequence_length=_length(checkpoint), allow_mask=True
     )
@@ -186,7 +191,7 @@ def our_outputs(
         lists = [zip(*row) for row in zip(*(answers[k] for k in names))]
         lists = [[(t, int(a), int(b)) for t, a, b in row if t] for row in lists]
         found["entities"] = np.array(list(map(repr, lists)))
-    elif kind == "pretrainer" and len(inputs) == 1:
+    elif kind == "pretrainer" and "tokens" in answers:
         found["tokens"] = answers["tokens"][:, 0].astype(str)
         found["scores of tokens"] = answers["scores"][:, 0]
     elif kind == "discriminator":
