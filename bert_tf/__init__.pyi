@@ -1,6 +1,7 @@
 from bert_tf.checkpoints.model_directory import ModelDirectory as ModelDirectory
 from bert_tf.checkpoints.model_directory import open_checkpoint as open_checkpoint
 from bert_tf.data.records import Records as Records
+from bert_tf.data.records import pretrain_dataset as pretrain_dataset
 from bert_tf.heads.classification import SequenceClassifier as SequenceClassifier
 from bert_tf.heads.multiple_choice import ChoiceScorer as ChoiceScorer
 from bert_tf.heads.question_answering import SpanPredictor as SpanPredictor

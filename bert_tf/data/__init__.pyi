@@ -10,6 +10,7 @@ from bert_tf.data.preparation import prepare_corpus as prepare_corpus
 from bert_tf.data.records import Records as Records
 from bert_tf.data.records import baseline_accuracies as baseline_accuracies
 from bert_tf.data.records import map_ahead as map_ahead
+from bert_tf.data.records import pretrain_dataset as pretrain_dataset
 from bert_tf.data.tables import MISSING_VALUES as MISSING_VALUES
 from bert_tf.data.tables import Table as Table
 from bert_tf.data.tables import read_table as read_table

@@ -240,6 +240,13 @@ class Records:
 # --- Datasets --------------------------------------------------------------------
 
 
+def pretrain_dataset(
+    records: str | os.PathLike, *, batch_size: int, **options: Any
+) -> tf.data.Dataset:
+    """Returns `Records(records).dataset(batch_size=batch_size, **options)`."""
+    return Records(records).dataset(batch_size=batch_size, **options)
+
+
 def _validation_batches(
     dataset: tf.data.Dataset, rows: int, batch_size: int, to_batch: Callable
 ) -> tf.data.Dataset:

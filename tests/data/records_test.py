@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.data import Records, baseline_accuracies
+from bert_tf.data import Records, baseline_accuracies, pretrain_dataset
 from bert_tf.text import Vocabulary
 from tests.toy.records import LENGTH, write_records
 
@@ -35,7 +35,7 @@ def test_training_mixes_files_anew_in_each_pass(vocabulary, tmp_path):
     """Each file is a part of the text: with a small buffer, rows would be in order."""
     rows = [([2, 5 + i, 3, 6, 3], 3, 0) for i in range(20)]
     write_records(tmp_path, vocabulary, rows, num_files=4)
-    dataset = Records(tmp_path).dataset(batch_size=4, shuffle_buffer=1)
+    dataset = pretrain_dataset(tmp_path, batch_size=4, shuffle_buffer=1)
     batches = [(unmask(*b), b[0]["mask_positions"].numpy()) for b in dataset.take(10)]
     passes, masks = [], []
     for part in (batches[:5], batches[5:]):
