@@ -17,7 +17,7 @@ import pytest
 from bert_tf.checkpoints import open_checkpoint
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.training import PretrainConfig, pretrain, read_history
-from tests.toy import backends, workers
+from tests.toy import workers
 from tests.toy.models import model_directory
 from tests.toy.records import write_records
 
@@ -62,17 +62,6 @@ def on_cpus(devices: int) -> dict[str, str]:
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
         "PYTHONPATH": str(ROOT),
     }
-
-
-@pytest.mark.slow
-def test_models_and_optimizers_train_as_on_tensorflow(tmp_path):
-    expected = backends.train(str(tmp_path / "model.keras"))
-    command = sys.executable, "-m", "tests.toy.backends", str(tmp_path / "model.keras")
-    done = subprocess.run(command, env=on_cpus(1), stdout=subprocess.PIPE, check=True)
-    actual = json.loads(done.stdout)
-    assert actual.keys() == expected.keys()
-    for name, losses in expected.items():
-        np.testing.assert_allclose(actual[name], losses, rtol=1e-4, err_msg=name)
 
 
 def pretrain_on_jax(runs: list[dict], devices: int) -> None:
