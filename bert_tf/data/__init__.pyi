@@ -1,5 +1,6 @@
 from bert_tf.data.documents import list_texts as list_texts
 from bert_tf.data.documents import preview as preview
+from bert_tf.data.documents import read_documents as read_documents
 from bert_tf.data.jobs import JobOptions as JobOptions
 from bert_tf.data.jobs import remove_results as remove_results
 from bert_tf.data.layout import TextConfig as TextConfig

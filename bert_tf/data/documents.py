@@ -27,7 +27,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bert_tf import storage
 from bert_tf.data import layout as layouts
@@ -224,6 +224,20 @@ def _open_text(path: str, options: TextFilesConfig) -> TextRange | None:
     stat = storage.stat(path)
     is_whole = is_compressed or layout.separator in ("file", "table")
     return TextRange(path, layout, stat, end=math.inf if is_whole else stat[0])
+
+
+def read_documents(path: str, **options: Any) -> Iterator[Document]:
+    """Yields the documents of text files, each a non-empty list of sentences.
+
+    Args:
+        path: A text file, or a glob.
+        **options: Other options of `TextFilesConfig`.
+
+    Raises:
+        ValueError: See `list_texts`.
+    """
+    for text in list_texts(TextFilesConfig(input=path, **options)):
+        yield from text.documents()
 
 
 def split_texts(texts: Iterable[TextRange]) -> list[TextRange]:
