@@ -70,12 +70,7 @@ class Records:
             has another size than was written; or `vocab.txt` is not the vocabulary of
             the records.
 
-    Example:
-
-    ```python
-    records = Records("records")
-    model.fit(records.dataset(batch_size=32), steps_per_epoch=100)
-    ```
+    Example: `model.fit(Records("records").dataset(batch_size=32), ...)`.
     """
 
     def __init__(self, path: str | os.PathLike):
