@@ -23,6 +23,7 @@ Letters: B batch, S sequence, H hidden, C tags; K layers that make features.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -146,11 +147,19 @@ class FeatureTagger(BertModel):
             x = keras.layers.Reshape(flat, dtype="float32", name="concatenate")(x)
         mask = ops.cast(backbone.input["padding_mask"], "bool")
         rate = backbone.config.dropout
-        for name in ("lstm_0", "lstm_1"):
-            lstm = keras.layers.LSTM(
-                units, return_sequences=True, dtype="float32", name="lstm"
+        # Both layers are alive until the end, and have backward layers that Keras does
+        # not copy: in `load_model`, it confuses layers with the `id` of a freed one.
+        new = functools.partial(
+            keras.layers.LSTM, units, return_sequences=True, dtype="float32"
+        )
+        pairs = [
+            (new(name="lstm"), new(name="backward_lstm", go_backwards=True))
+            for _ in range(2)
+        ]
+        for number, (layer, backward) in enumerate(pairs):
+            lstm = keras.layers.Bidirectional(
+                layer, backward_layer=backward, dtype="float32", name=f"lstm_{number}"
             )
-            lstm = keras.layers.Bidirectional(lstm, dtype="float32", name=name)
             x = lstm(Dropout(rate, dtype="float32")(x), mask=mask)
         x = Dropout(rate, dtype="float32")(x)
         logits = keras.layers.Dense(num_tags, dtype="float32", name="tag_logits")(x)
