@@ -55,6 +55,8 @@ def test_outputs_equal_keras_hub(preset):
 
 
 def test_keras_hub_opens_model_directories(tmp_path, vocabulary):
+    # Older versions need sentencepiece, and Python 3.10 has no newer one.
+    pytest.importorskip("keras_hub", minversion="0.32")
     theirs = toy.write_hugging_face(
         tmp_path / "theirs", vocabulary, hidden_act="gelu_new"
     )
