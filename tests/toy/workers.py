@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Two processes of this machine that train together."""
+"""Processes of this machine that train together."""
 
 import json
 import os
@@ -15,9 +15,9 @@ _SECONDS = 1800  # Of a machine with other load.
 def run(
     *command: str,
     environment: Mapping[str, str] = os.environ,
-    statuses: tuple[int, int] = (0, 0),
+    statuses: tuple[int, ...] = (0, 0),
 ) -> list[str]:
-    """Runs `python <command>` in two processes, with the TF_CONFIG of two workers.
+    """Runs `python <command>` in a process per status, with the TF_CONFIG of a worker.
 
     Args:
         command: The arguments of Python.
@@ -28,13 +28,13 @@ def run(
         What each process printed, and wrote to stderr.
     """
     ports = []
-    for _ in range(2):
+    for _ in statuses:
         with socket.socket() as free:
             free.bind(("localhost", 0))
             ports.append(free.getsockname()[1])
     cluster = {"worker": [f"localhost:{port}" for port in ports]}
     workers = []
-    for index in range(2):
+    for index in range(len(statuses)):
         task = {"type": "worker", "index": index}
         config = json.dumps({"cluster": cluster, "task": task})
         process = subprocess.Popen(

@@ -132,8 +132,9 @@ def test_replicas_draw_different_dropout_masks():
 
 
 @pytest.mark.slow
-def test_two_workers_train_to_the_same_weights_as_one(
-    vocabulary, random_encoder, tmp_path
+@pytest.mark.parametrize("count", [2, 4])
+def test_workers_train_to_the_same_weights_as_one(
+    vocabulary, random_encoder, tmp_path, count
 ):
     rng = np.random.default_rng(0)
     pairs = []
@@ -157,13 +158,13 @@ def test_two_workers_train_to_the_same_weights_as_one(
     options["strategy"] = "multi_worker"
     command = ["-m", "bert_tf.pretrain", *(f"--{k}={v}" for k, v in options.items())]
 
-    workers.run(*command, f"--output={tmp_path / 'two'}")
+    workers.run(*command, f"--output={tmp_path / 'all'}", statuses=(0,) * count)
     options |= {"strategy": "default", "output": str(tmp_path / "one")}
     pretrain(PretrainConfig(**options))
-    one, two = (open_checkpoint(tmp_path / name) for name in ("one", "two"))
-    expected, found = one.read_weights(), two.read_weights()
+    one, many = (open_checkpoint(tmp_path / name) for name in ("one", "all"))
+    expected, found = one.read_weights(), many.read_weights()
     for name, weight in expected.items():
         np.testing.assert_allclose(found[name], weight, atol=2e-5, err_msg=name)
     for name, value in one.read_metrics().items():
         if name != "tokens_per_second":
-            assert two.read_metrics()[name] == pytest.approx(value, rel=1e-4), name
+            assert many.read_metrics()[name] == pytest.approx(value, rel=1e-4), name
