@@ -144,5 +144,6 @@ def allow_strings() -> None:
 
     @wrapt.when_imported("keras.src.backend.tensorflow.trainer")
     def patch(module: Any) -> None:
-        name = "TensorFlowTrainer._maybe_symbolic_build"
-        wrapt.wrap_function_wrapper(module, name, build)
+        trainer = getattr(module, "TensorFlowTrainer", None)
+        if hasattr(trainer, "_maybe_symbolic_build"):  # Keras 3.16 has none.
+            wrapt.wrap_function_wrapper(trainer, "_maybe_symbolic_build", build)
