@@ -63,7 +63,7 @@ _REGISTERED = {
 
 
 class _LazyClass:
-    """Stands for a registered class until its package is imported."""
+    """Imports the package of a registered class when Keras loads an object of it."""
 
     def __init__(self, package: str, name: str):
         self._package, self._name = package, name
