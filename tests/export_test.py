@@ -6,7 +6,6 @@ import inspect
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -22,7 +21,6 @@ from bert_tf.text import Tokenizer
 from tests.toy import checkpoints as toy_checkpoints
 from tests.toy import tasks as toy_tasks
 from tests.toy.models import model_directory, randomize_weights
-from tests.toy.tasks import make_task
 
 IDS = ("token_ids", "segment_ids", "padding_mask")
 TEXTS = ["the [MASK] sat", "[MASK] c [MASK]", "", "The cats, sitting on a mat."]
@@ -103,20 +101,13 @@ def test_outputs_equal_those_of_the_model(toy, server):
         ("ids", dict(zip(IDS, ([[0] * 4] * 2, [[0] * 5] * 2, [[1] * 4] * 2)))),
         ("ids", dict(zip(IDS, ([[0] * 4] * 2, [[0] * 4] * 3, [[1] * 4] * 2)))),
         ("ids", dict(zip(IDS, ([[0] * 4] * 2, [[0] * 8], [[1] * 4] * 2)))),
+        ("next_sentence", {"text_a": ["a"], "text_b": ["a", "b"]}),
     ],
 )
 def test_invalid_requests_raise_invalid_argument(server, signature, inputs):
     with pytest.raises(tf.errors.InvalidArgumentError):
         predict(server, signature, **inputs)
     assert len(predict(server, "embeddings", text=TEXTS)["cls"]) == 4
-
-
-def test_other_tasks_are_rejected(tiny_config, vocabulary, tmp_path):
-    head = {"kind": "of_nobody"}
-    directory = model_directory(tmp_path / "model", tiny_config, vocabulary, head)
-    message = r"no head of the kind 'of_nobody', only .* or name it tasks\.of_nobody"
-    with pytest.raises(ValueError, match=message):
-        export_to(tmp_path, directory.path)
 
 
 def test_layers_are_hidden_states_of_the_model(toy, tmp_path):
@@ -139,25 +130,31 @@ def test_layers_are_hidden_states_of_the_model(toy, tmp_path):
         np.testing.assert_allclose(means[name], mean, atol=1e-6)
 
 
-def test_pairs_require_a_model_that_may_read_them(toy, tmp_path):
-    head, shared = {"kind": "classification", "pairs": False}, toy[0]
-    model_directory(tmp_path, shared.architecture, shared.vocabulary, head)
-    for path, kind in ((shared.path, "pretrainer"), (tmp_path, "single texts")):
-        with pytest.raises(ValueError, match=f"--pairs requires .* {kind}$"):
-            export_to(tmp_path, path, pairs=True)
+NOBODY = r"no head of the kind 'of_nobody', only .* or name it tasks\.of_nobody"
+SINGLE = {"kind": "classification", "pairs": False}
 
 
-@pytest.mark.parametrize("name", ["", "..", "a/b", "/a"])
-def test_name_is_one_folder(toy, tmp_path, name):
-    with pytest.raises(ValueError, match=f"in --output, .* --name={name}$"):
-        export_to(tmp_path, toy[0].path, name)
-
-
-@pytest.mark.parametrize("layers", [-3, (0, 2)])
-def test_invalid_layers_are_rejected(toy, layers):
-    named = re.escape(f"layers={layers}")
-    with pytest.raises(ValueError, match=f"from -2 to 1. Received: {named}$"):
-        export_to(pathlib.Path(), toy[0].path, layers=layers)
+@pytest.mark.parametrize(
+    ("head", "options", "message"),
+    [
+        ({"kind": "of_nobody"}, {}, NOBODY),
+        (SINGLE, {"pairs": True}, "--pairs requires .* single texts$"),
+        (None, {"pairs": True}, "--pairs requires .* pretrainer$"),
+        (None, {"layers": -3}, "from -2 to 1. Received: layers=-3$"),
+        (None, {"layers": (0, 2)}, r"from -2 to 1. Received: layers=\(0, 2\)$"),
+        *(
+            (None, {"name": name}, f"in --output, .* --name={name}$")
+            for name in ("", "..", "a/b", "/a")
+        ),
+    ],
+)
+def test_models_and_options_that_raise(toy, tmp_path, head, options, message):
+    directory = toy[0]
+    if head:
+        parts = directory.architecture, directory.vocabulary
+        directory = model_directory(tmp_path / "model", *parts, head)
+    with pytest.raises(ValueError, match=message):
+        export_to(tmp_path, directory.path, **options)
 
 
 # --- TensorFlow 2.12 -------------------------------------------------------------
@@ -283,11 +280,8 @@ def test_tensorflow_2_12_runs_tasks(old_python, toy, tmp_path):
     directory, pretrainer = toy
     requests = []
     for name, options, inputs in TASKS:
-        task = make_task(name, tmp_path, directory.vocabulary, **options)
-        signatures = toy_tasks.serve(task, task.head.build(pretrainer.backbone))
-        signatures = {"serving_default": signatures["serving_default"]}
-        path = serving.export_saved_model(
-            signatures, tmp_path / name, checkpoint=directory
+        path = toy_tasks.export(
+            name, tmp_path, pretrainer.backbone, directory, **options
         )
         requests += [(str(path), "serving_default", values) for values in inputs]
     assert_versions_agree(old_python, requests)

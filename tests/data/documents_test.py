@@ -6,7 +6,6 @@ import collections
 import gzip
 import json
 import os
-import pathlib
 import random
 
 import pytest
@@ -14,45 +13,23 @@ import pytest
 from bert_tf import storage
 from bert_tf.data import TextFilesConfig, documents
 from bert_tf.data.layout import Layout
-
-
-def write(path: pathlib.Path, text: str | bytes) -> str:
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return str(path)
-
+from tests.toy.tables import write_file as write
 
 # --- Documents -------------------------------------------------------------------
 
-TAGGED = """<doc id="1" url="http://x/1" title="Rock "n" Roll">
-Rock "n" Roll
-
-It is loud. It is old.
-Rock "n" Roll
-</doc>
-<doc id="2" url="http://x/2" title="Empty">
-Empty
-
-</doc>
-<doc id="3" url="http://x/3" title="Three">
-No title line here.
-<doc id="4" url="http://x/4" title="Four">
-Four
-
-The tag before was never closed.
-</doc>
-"""
-
-WRAPPED = """THE TITLE
-
-CHAPTER I
-
-It was the best of times, it was the worst
-of times, it was the age of wisdom. It was
-the age of foolishness.
-
-It was the epoch of belief, it was the epoch
-of incredulity.
-"""
+TAGGED = (
+    '<doc id="1" url="http://x/1" title="Rock "n" Roll">\nRock "n" Roll\n\n'
+    'It is loud. It is old.\nRock "n" Roll\n</doc>\n'
+    '<doc id="2" url="http://x/2" title="Empty">\nEmpty\n\n</doc>\n'
+    '<doc id="3" url="http://x/3" title="Three">\nNo title line here.\n'
+    '<doc id="4" url="http://x/4" title="Four">\nFour\n\nThe tag was never closed.\n'
+)
+LOUD = 'It is loud. | It is old. | Rock "n" Roll'
+WRAPPED = (
+    "THE TITLE\n\nCHAPTER I\n\nIt was the best of times, it was the worst\n"
+    "of times, it was the age of wisdom. It was\nthe age of foolishness.\n\n"
+    "It was the epoch of belief, it was the epoch\nof incredulity.\n"
+)
 
 
 def open_text(path, **options) -> documents.TextRange:
@@ -60,11 +37,13 @@ def open_text(path, **options) -> documents.TextRange:
     return text
 
 
-def read(tmp_path, text, separator="auto") -> str:
+def joined(text: documents.TextRange) -> str:
     """Returns the documents, as "Sentence. | Sentence. || Next document."."""
-    path = write(tmp_path / "text.txt", text)
-    found = open_text(path, document_separator=separator).documents()
-    return " || ".join(map(" | ".join, found))
+    return " || ".join(map(" | ".join, text.documents()))
+
+
+def lines_of(*records: object) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
 
 
 UNWRAPPED = (
@@ -79,6 +58,7 @@ SEPARATED = "THE TITLE || CHAPTER I ||" + UNWRAPPED.split("I |")[1].replace(
 PARAGRAPHS = "A first paragraph. It goes on.\n\nA second one.\n\nA third.\n"
 ARTICLE = ["A city.", "It is old.", "It is large.", "It has a port.", "It is far."]
 CITIES = "Cities\n\nRome\n\n{0}\n\nOslo\n\n{0}".format("\n".join(ARTICLE))
+JSON, LONG = "Up. | No. | C. || É.", "A line " * 200_000
 QUERIES = ["cheap Flights to rome", "Hotel near me", "weather"] * 5
 # WikiText, on which d2l.ai pre-trains its BERT.
 WIKI_TEXT = " = Rome =\n A city .\n = = Port = =\n Far .\n \n = Oslo = \n \n A city .\n"
@@ -88,12 +68,7 @@ WIKI_TEXT = " = Rome =\n A city .\n = = Port = =\n Far .\n \n = Oslo = \n \n A c
 @pytest.mark.parametrize(
     ("text", "separator", "expected"),
     [
-        (
-            TAGGED,
-            "auto",
-            'It is loud. | It is old. | Rock "n" Roll || No title line here. || The '
-            "tag before was never closed.",
-        ),
+        (TAGGED, "auto", f"{LOUD} || No title line here. || The tag was never closed."),
         ("A.\nB. And c.\n\n \t\nD.\nE.\n\n", "auto", "A. | B. | And c. || D. | E."),
         (WRAPPED, "auto", UNWRAPPED),
         (WRAPPED, "blank_line", SEPARATED),
@@ -118,55 +93,64 @@ WIKI_TEXT = " = Rome =\n A city .\n = = Port = =\n Far .\n \n = Oslo = \n \n A c
         ("\n\n", "auto", ""),
         ("\ufeff", "auto", ""),
         ("<doc id='1'>\n</doc>\n", "auto", ""),
+        # JSON lines. WikiExtractor repeats the title in the text.
+        (lines_of({"text": "Up. No.\n\nC."}, {"text": "É."}), "auto", JSON),
+        (lines_of({"text": "Up. No.\n\nC."}, {"text": "É."}), "blank_line", JSON),
+        ('\ufeff\n{"text": "A."}\n\n{"text": "B."}', "auto", "A. || B."),
+        (lines_of({"title": "Rome", "text": "Rome\n\nA city."}), "auto", "A city."),
+        (lines_of({"text": ""}, {"text": " \n"}, {"text": "A."}), "auto", "A."),
+        (lines_of({"text": LONG}), "auto", LONG.strip()),
+        (
+            lines_of({"text": WRAPPED}, {"text": "A\nB"}),
+            "auto",
+            f"{UNWRAPPED} || A | B",
+        ),
+        ("{{Infobox}}\nA city.\n", "auto", "{{Infobox}} | A city."),
+        ("{1, 2} is a set.\nIt is.\n", "auto", "{1, 2} is a set. | It is."),
     ],
 )
 def test_documents_of_text_files(tmp_path, text, separator, expected, line_end):
-    found = read(tmp_path, text.replace("\n", line_end), separator)
+    path = write(tmp_path / "text.txt", text.replace("\n", line_end))
+    found = joined(open_text(path, document_separator=separator))
     assert found == expected.replace(". It goes", ". | It goes")
 
 
-def lines_of(*records: object) -> str:
-    return "".join(json.dumps(record) + "\n" for record in records)
+LAYOUTS = ["doc_tag", "json", "blank_line", "line", "%", "file"]
 
 
-@pytest.mark.parametrize("layout", ["tagged", "blank_line", "json"])
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-def test_byte_ranges_contain_every_document_once(tmp_path, layout, line_end):
-    rng = random.Random(f"{layout} {line_end}")
-    texts = []
+@pytest.mark.parametrize("separator", LAYOUTS)
+def test_byte_ranges_contain_every_document_once(tmp_path, separator, line_end):
+    rng = random.Random(f"{separator} {line_end}")
+    texts, count = [], 0
     for i in range(40):
         lines = [f"Line {i}.{j} é." for j in range(rng.randint(2, 5))]
-        if layout == "json":
+        count += {"line": len(lines), "file": i == 0}.get(separator, 1)
+        if separator == "json":
             texts.append(json.dumps({"text": "\n".join(lines)}, ensure_ascii=False))
-            continue
-        if layout == "tagged":
+        elif separator == "doc_tag":
             lines = [f'<doc id="{i}" title="T{i}">', f"T{i}", "", *lines, "</doc>"]
-        texts += [*lines, *[""] * rng.randint(layout != "tagged", 3)]
+            texts += [*lines, *[""] * rng.randint(0, 3)]
+        else:
+            between = "%" if separator == "%" else ""
+            texts += [*lines, *[between] * rng.randint(1, 3)]
     text = line_end.join(texts).encode()
-    file = open_text(write(tmp_path / "text.txt", text))
+    is_detected = separator in LAYOUTS[:3]
+    options = {} if is_detected else {"document_separator": separator}
+    file = open_text(write(tmp_path / "text.txt", text), **options)
+    assert file.layout.separator == separator
     whole = list(file.documents())
-    assert len(whole) == 40
-    assert [len(d) for d in whole].count(1) == 0
-    remote = f"ram://documents_test/{layout}-{len(line_end)}"  # Not `gs://`.
+    assert len(whole) == count
+    assert separator == "line" or [len(d) for d in whole].count(1) == 0
+    remote = f"ram://documents_test/{separator}-{len(line_end)}"  # Not `gs://`.
     with storage.open_file(remote, "wb") as copy:
         copy.write(text)
     there = file._replace(path=remote)
     for each, size in [(file, 5), (file, 50), (there, 333), (there, 10_000)]:
         pieces = each.split(size)
-        assert len(pieces) == -(-len(text) // size)
+        assert len(pieces) == (1 if separator == "file" else -(-len(text) // size))
         assert sum(piece.size for piece in pieces) == len(text)
         assert [d for piece in pieces for d in piece.documents()] == whole
-
-
-@pytest.mark.parametrize(("separator", "count"), [("line", 90), ("%", 30), ("file", 1)])
-def test_ranges_of_other_separators(tmp_path, separator, count):
-    lines = [f"{i}." if i % 3 else "%" for i in range(90)]
-    path = write(tmp_path / "text.txt", "\n".join(lines))
-    file = open_text(path, document_separator=separator)
-    whole = list(file.documents())
-    assert len(whole) == count
-    pieces = file.split(7)
-    assert [d for piece in pieces for d in piece.documents()] == whole
 
 
 def test_compressed_files_and_tables_are_not_divided(tmp_path):
@@ -183,46 +167,20 @@ def test_text_columns(tmp_path):
     storage.write_text(remote, "text\nOne.\n")
     assert list(open_text(remote).documents()) == [["One."]]
     for name, content, expected in [
-        (
-            "a.CSV",
-            'id,body\n1,"One.\nTwo."\n2,Three.\n',
-            [["One.", "Two."], ["Three."]],
-        ),
-        ("b.tsv", "body\tid\nFour.\t3\n", [["Four."]]),
-        ("c.jsonl", lines_of({"body": "Five."}), [["Five."]]),
+        ("a.CSV", 'id,body\n1,"One.\nTwo."\n2,Three.\n', "One. | Two. || Three."),
+        ("b.tsv", "body\tid\nFour.\t3\n", "Four."),
+        ("c.jsonl", lines_of({"body": "Five."}), "Five."),
     ]:
         path = write(tmp_path / name, content)
-        assert list(open_text(path, text_column="body").documents()) == expected
+        assert joined(open_text(path, text_column="body")) == expected
         with pytest.raises(ValueError, match=r"'text'.*body.*--text_column"):
             list(open_text(path).documents())
-
-
-@pytest.mark.parametrize("separator", ["auto", "blank_line"])
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (lines_of({"text": "Up. No.\n\nC."}, {"text": "É."}), "Up. | No. | C. || É."),
-        ('\ufeff\r\n{"text": "A."}\r\n\r\n{"text": "B."}', "A. || B."),
-        # WikiExtractor repeats the title in the text.
-        (lines_of({"title": "Rome", "text": "Rome\n\nA city."}), "A city."),
-        (lines_of({"text": ""}, {"text": " \n"}, {"text": "A."}), "A."),
-        (lines_of({"text": "A line " * 200_000}), ("A line " * 200_000).strip()),
-        (lines_of({"text": WRAPPED}, {"text": "A\nB"}), f"{UNWRAPPED} || A | B"),
-        ("{{Infobox}}\nA city.\n", "{{Infobox}} | A city."),
-        ("{1, 2} is a set.\nIt is finite.\n", "{1, 2} is a set. | It is finite."),
-    ],
-)
-def test_json_lines_are_documents(tmp_path, text, expected, separator):
-    assert read(tmp_path, text, separator) == expected
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (lines_of({"id": 1, "body": "A."}), "line 1: .* no key 'text', only id, body"),
         (lines_of({"text": "A."}, {"id": 2}), "line 2: .*'text', only id.*text_column"),
-        (lines_of({"text": ["A."]}), r'line 1: .* must be text .* Got \["A."\]'),
-        ('{"text": "A."}\n{"text": "B', "line 2: not a JSON object: Unterminated"),
         (json.dumps([{"text": "A."}], indent=1), r"line 1: .*per line: jq -c '\.\[\]'"),
         (json.dumps({"text": "A."}, indent=1), "line 1: .* object per line: jq -c ."),
         ('<mediawiki xml:lang="en">\n<page>', "is XML or HTML.* use WikiExtractor"),
@@ -230,7 +188,7 @@ def test_json_lines_are_documents(tmp_path, text, expected, separator):
 )
 def test_errors_name_line_and_command(tmp_path, text, message):
     with pytest.raises(ValueError, match=message):
-        read(tmp_path, text)
+        list(open_text(write(tmp_path / "text.txt", text)).documents())
 
 
 # --- Sentences -------------------------------------------------------------------

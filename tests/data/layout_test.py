@@ -10,6 +10,7 @@ import pytest
 from bert_tf import vocab
 from bert_tf.data import TextConfig, documents
 from bert_tf.data.layout import Layout
+from tests.toy.tables import write_file
 
 WORDS = ["the", "old", "captain", "walked", "slowly", "harbor", "while", "gulls"]
 HINDI = ["यह", "एक", "लंबा", "वाक्य", "है", "जो", "कई", "पंक्तियों", "में", "टूटा"]
@@ -29,8 +30,8 @@ def repeat(make, count=60, between="\n"):
     return between.join(make() for _ in range(count))
 
 
-def wrap(text, width=70, **options):
-    return textwrap.fill(text, width, **options)
+def wrap(text="", **options):
+    return textwrap.fill(text or paragraph(), 70, **options)
 
 
 def han_lines():
@@ -38,13 +39,13 @@ def han_lines():
     return "\n".join(text[i : i + 35] for i in range(0, len(text), 35))
 
 
-BLANK_LINES, BOOK = Layout("blank_line"), Layout("file", True)
+INDENTED = {"initial_indent": "   ", "subsequent_indent": "   "}
+LINES, BOOK = Layout("blank_line"), Layout("file", True)
 
 
 def detect(tmp_path, text, **options):
-    path = tmp_path / "text.txt"
-    path.write_text(text, encoding="utf-8")
-    (file,) = documents.list_texts(TextConfig(input=str(path), **options))
+    path = write_file(tmp_path / "text.txt", text)
+    (file,) = documents.list_texts(TextConfig(input=path, **options))
     return file.layout
 
 
@@ -52,43 +53,24 @@ def detect(tmp_path, text, **options):
     ("text", "layout"),
     [
         # Wrapped: books, also indented, of scripts without capitals or spaces.
-        (repeat(lambda: wrap(paragraph()), between="\n\n"), BOOK),
-        (repeat(lambda: wrap(paragraph(), initial_indent="    ")), BOOK),
-        (
-            repeat(
-                lambda: wrap(
-                    paragraph(), initial_indent="   ", subsequent_indent="   "
-                ),
-                between="\n\n",
-            ),
-            BOOK,
-        ),
+        (repeat(wrap, between="\n\n"), BOOK),
+        (repeat(lambda: wrap(initial_indent="    ")), BOOK),
+        (repeat(lambda: wrap(**INDENTED), between="\n\n"), BOOK),
         (repeat(lambda: wrap(paragraph(words=HINDI, end="।")), between="\n\n"), BOOK),
         (repeat(han_lines, between="\n\n"), BOOK),
         # Quotations with their authors between lines of "%".
-        (repeat(lambda: f"{wrap(paragraph())}\n\t\t-- A. B.\n%"), Layout("%", True)),
+        (repeat(lambda: f"{wrap()}\n\t\t-- A. B.\n%"), Layout("%", True)),
         # Not wrapped: sentences, words, posts, verses, records, k-mers.
-        (repeat(sentence, 300), BLANK_LINES),
-        (repeat(lambda: sentence().lower()[:-1], 300), BLANK_LINES),
-        (repeat(lambda: sentence(HINDI, "।"), 300), BLANK_LINES),
-        (repeat(lambda: RNG.choice(WORDS), 300), BLANK_LINES),
-        (repeat(lambda: sentence() + "\n" * RNG.randint(0, 1), 300), BLANK_LINES),
-        (
-            repeat(lambda: repeat(lambda: sentence()[:-1], 4), 60, "\n\n"),
-            BLANK_LINES,
-        ),
-        (repeat(lambda: " ".join(RNG.choices(["ACG", "TTA"], k=16))), BLANK_LINES),
-        (
-            repeat(lambda: f"[12:{RNG.randint(10, 59)}] <a> {sentence()}"),
-            BLANK_LINES,
-        ),
+        (repeat(sentence, 300), LINES),
+        (repeat(lambda: sentence().lower()[:-1], 300), LINES),
+        (repeat(lambda: sentence(HINDI, "।"), 300), LINES),
+        (repeat(lambda: RNG.choice(WORDS), 300), LINES),
+        (repeat(lambda: sentence() + "\n" * RNG.randint(0, 1), 300), LINES),
+        (repeat(lambda: repeat(lambda: sentence()[:-1], 4), 60, "\n\n"), LINES),
+        (repeat(lambda: " ".join(RNG.choices(["ACG", "TTA"], k=16))), LINES),
+        (repeat(lambda: f"[12:{RNG.randint(10, 59)}] <a> {sentence()}"), LINES),
         # A scene break of a book does not separate documents.
-        (
-            repeat(
-                lambda: repeat(lambda: wrap(paragraph()), 9, "\n\n"), 5, "\n\n***\n\n"
-            ),
-            BOOK,
-        ),
+        (repeat(lambda: repeat(wrap, 9, "\n\n"), 5, "\n\n***\n\n"), BOOK),
     ],
 )
 def test_detected_layouts(tmp_path, text, layout):
@@ -122,15 +104,12 @@ def test_indented_lines_begin_paragraphs():
 def test_markup_is_refused_unless_the_user_names_a_separator(tmp_path, text, name):
     with pytest.raises(ValueError, match=f"{name}.*--document_separator=blank_line"):
         detect(tmp_path, text)
-    assert detect(tmp_path, text, document_separator="blank_line")[:1] == (
-        "blank_line",
-    )
+    found = detect(tmp_path, text, document_separator="blank_line")
+    assert found.separator == "blank_line"
 
 
 def test_misspelled_separator_is_refused():
-    with pytest.raises(
-        ValueError, match=r"one of auto, blank_line.* Received: 'blank'"
-    ):
+    with pytest.raises(ValueError, match=r"one of auto, blank.* Received: 'blank'"):
         TextConfig(input="", document_separator="blank")
 
 
@@ -166,7 +145,6 @@ def test_preview_shows_what_is_learned(tmp_path, capsys):
 
 def test_preview_of_a_large_text_is_of_its_beginning(tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "_PREVIEW_CHARACTERS", 10)
-    path = tmp_path / "text.txt"
-    path.write_text("One two three.\n\n" * 9)
-    preview = documents.preview(documents.list_texts(TextConfig(input=str(path))))
+    path = write_file(tmp_path / "text.txt", "One two three.\n\n" * 9)
+    preview = documents.preview(documents.list_texts(TextConfig(input=path)))
     assert "Documents: 1, sentences: 1 in the first 0.0 million characters" in preview

@@ -9,12 +9,7 @@ import pytest
 
 from bert_tf import storage
 from bert_tf.data import Table, table_suffix, write_table
-
-
-def write(folder, name, content):
-    path = folder / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
+from tests.toy.tables import write_file
 
 
 @pytest.mark.parametrize(
@@ -44,7 +39,7 @@ def write(folder, name, content):
     ],
 )
 def test_lines_and_values(tmp_path, name, content, rows):
-    path = write(tmp_path, name, content)
+    path = write_file(tmp_path / name, content)
     assert list(Table(path).rows(["label", "text"])) == rows
     if name == "a.tsv":  # Without a header.
         table = Table(path, columns=("label", "text"))
@@ -67,7 +62,7 @@ JSONL = '{"text": "a film", "label": "good"}\n'
 def test_format_by_name_in_any_case_and_by_the_first_object(tmp_path, names, content):
     for name in names.split():
         for raw in (content.encode(), gzip.compress(content.encode())):
-            path = write(tmp_path, name, raw)
+            path = write_file(tmp_path / name, raw)
             table = Table(path)
             assert table.columns == ("text", "label")
             rows = [values for _, values in table.rows(["label", "text"])]
@@ -75,17 +70,20 @@ def test_format_by_name_in_any_case_and_by_the_first_object(tmp_path, names, con
             assert table.suffix == table_suffix(path)
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("a.tsv", "text\tlabel\nx\t1\ncut\ny\t0\n"),
-        ("a.csv", "text,label\nx,1\ncut\ny,0\n"),
-        ("a.jsonl", '{"text": "x"}\n{"text": "cut\n{"text": "y"}\n'),
-        ("a.jsonl", '{"text": "x"}\n{"text": null}\n{"text": "y"}\n'),
-    ],
-)
-def test_skip_malformed_rows(tmp_path, caplog, name, content):
-    table = Table(write(tmp_path, name, content), skip_malformed=True)
+BAD_LINES = [
+    # Name, content, line and message.
+    ("a.tsv", "text\tlabel\nx\t1\ncut\ny\t0\n", "3: expected 2 columns (text, label)"),
+    ("a.csv", "text,label\nx,1\ncut\ny,0\n", "3: expected 2 columns (text, label), "),
+    ("a.jsonl", '{"text": "x"}\n{"text": "cut\n{"text": "y"}\n', "2: not a JSON"),
+    ("a.jsonl", '{"text": "x"}\n{"text": null}\n{"text": "y"}\n', "2: 'text' must be"),
+    ("a.jsonl", '{"text": "x"}\n{"txt": "z"}\n{"text": "y"}\n', "2: the object has n"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), BAD_LINES)
+def test_skip_malformed_rows(tmp_path, caplog, name, content, message):
+    path = write_file(tmp_path / name, content)
+    table = Table(path, skip_malformed=True)
     assert [values for _, values in table.rows(["text"])] == [["x"], ["y"]]
     assert f"{name}: 1 rows are malformed. They are skipped." in caplog.text
 
@@ -93,47 +91,26 @@ def test_skip_malformed_rows(tmp_path, caplog, name, content):
 def test_quotes_of_csv_in_tsv_are_reported(tmp_path, caplog):
     """primeqa/primeqa#441: pandas.to_csv(sep="\\t") doubles quotes."""
     cells = ['"a ""big"" cat"', '"cat"', '"" ""', '"']
-    path = write(tmp_path, "a.tsv", "\n".join(["text", *cells]))
+    path = write_file(tmp_path / "a.tsv", "\n".join(["text", *cells]))
     assert [values for _, values in Table(path).rows(["text"])] == [[x] for x in cells]
     assert "a.tsv: 1 rows have quotes as in CSV" in caplog.text
+
+
+UNCLOSED = 'text,label\n"a\nb",1\n"x,1\ny,2\n'
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
+        *((name, content, f"{name}, line {m}") for name, content, m in BAD_LINES),
         ("a.tsv", "", "a.tsv is empty"),
-        (
-            "a.tsv",
-            "text\tlabel\nx\t1\ny\n",
-            "a.tsv, line 3: expected 2 columns (text, label), got 1.",
-        ),
-        (
-            "a.csv",
-            "text,label\nx\n",
-            "a.csv, line 2: expected 2 columns (text, label), got 1.",
-        ),
-        (
-            "a.csv",
-            'text,label\n"a\nb",1\n"x,1\ny,2\n',
-            "a.csv, line 4: invalid CSV: unexpected end of data. Quotes must be closed",
-        ),
-        (
-            "a.jsonl",
-            '{"text": "x"}\n{"text": 1,}\n',
-            "a.jsonl, line 2: not a JSON object: ",
-        ),
+        ("a.csv", UNCLOSED, "a.csv, line 4: invalid CSV: unexpected end of data. Q"),
         ("a.json", '[{"text": "x"}]', "Write one object per line: jq -c '.[]'."),
-        (
-            "a.jsonl",
-            '{"text": "x"}\n{"txt": "y"}\n',
-            "line 2: the object has no key 'text', only txt.",
-        ),
-        ("a.jsonl", '{"text": ["x"]}\n', r"line 1: 'text' must be text or a number"),
         ("a.tsv", b"text\na\n\xff\n", "a.tsv, line 3: not UTF-8"),
     ],
 )
 def test_malformed_file_error_names_file_and_line(tmp_path, name, content, message):
-    path = write(tmp_path, name, content)
+    path = write_file(tmp_path / name, content)
     with pytest.raises(ValueError, match=re.escape(message)):
         list(Table(path).rows(["text"]))
 
@@ -141,25 +118,21 @@ def test_malformed_file_error_names_file_and_line(tmp_path, name, content, messa
 @pytest.mark.parametrize(
     ("name", "header", "message"),
     [
-        (
-            "a.tsv",
-            "sentence\tlabel",
-            "has no column 'text'. Its .*sentence, .* --text_a",
-        ),
+        ("a.tsv", "sentence\tlabel", "no column 'text'. Its .*sentence, .* --text_a"),
         ("a.csv", ",text,label,label,", "has 2 columns 'label'"),
         ("a.csv", "text;label", "else by tabs, not by ';'"),
         ("a.csv", "sep=,\ntext,label", "Remove its first line, 'sep=', of"),
     ],
 )
 def test_missing_column(tmp_path, name, header, message):
-    table = Table(write(tmp_path, name, f"{header}\n"))
+    table = Table(write_file(tmp_path / name, f"{header}\n"))
     with pytest.raises(ValueError, match=message):
         table.require(["label", "text"], "--text_a")
 
 
 def test_columns_are_the_keys_of_all_objects(tmp_path):
     content = '{"text": "a"}\n{"id": "i7", "text": "b"}\n{"id": null, "text": "c"}\n'
-    table = Table(write(tmp_path, "a.jsonl", content))
+    table = Table(write_file(tmp_path / "a.jsonl", content))
     assert table.columns == ("text", "id")
     rows = list(table.rows(table.columns, optional=["id"]))
     assert rows == [(1, ["a", None]), (2, ["b", "i7"]), (3, ["c", None])]
@@ -173,7 +146,7 @@ def test_a_table_is_opened_once_or_twice(tmp_path, monkeypatch, content):
     monkeypatch.setattr(
         storage, "read_lines", lambda path: opened.append(path) or read_lines(path)
     )
-    path = write(tmp_path, "a.txt", content.replace("{}", '{"text": "a"}'))
+    path = write_file(tmp_path / "a.txt", content.replace("{}", '{"text": "a"}'))
     assert [values for _, values in Table(path).rows(["text"])] == [["a"]]
     assert len(opened) == 1 + ("{" in content)  # Of JSON, all keys are read first.
 

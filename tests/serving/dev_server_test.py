@@ -75,21 +75,18 @@ def stubs(toy_server):
 def test_predict_returns_value_fields_and_the_model_spec(stubs):
     texts = [b"a fine film", b"", b"nul \0 byte", b"\xff not UTF-8"]
     response = stubs.predict(predict_request({"text": texts}))
-    assert response.model_spec.name == "toy"
-    assert response.model_spec.version.value == 3
-    assert response.model_spec.signature_name == "serving_default"
-    assert sorted(response.outputs) == ["label", "probabilities"]
-    label = response.outputs["label"]
-    assert label.dtype == tf.string.as_datatype_enum
-    assert [dim.size for dim in label.tensor_shape.dim] == [4]
-    assert list(label.string_val) == [b"toy:" + text for text in texts]
-    probabilities = response.outputs["probabilities"]
-    # TensorFlow Serving does not use `tensor_content` either.
-    assert not probabilities.tensor_content
-    np.testing.assert_allclose(
-        list(probabilities.float_val), [11, 1.1, 0, 0, 10, 1, 11, 1.1], rtol=1e-6
-    )
-    assert [dim.size for dim in probabilities.tensor_shape.dim] == [4, 2]
+    spec = {"name": "toy", "version": {"value": 3}, "signature_name": "serving_default"}
+    shares = [[11, 1.1], [0, 0], [10, 1], [11, 1.1]]
+    outputs = {
+        "label": tf.make_tensor_proto([b"toy:" + text for text in texts]),
+        # TensorFlow Serving does not use `tensor_content` either.
+        "probabilities": TensorProto(
+            dtype=1,
+            tensor_shape={"dim": [{"size": 4}, {"size": 2}]},
+            float_val=np.array(shares, np.float32).ravel(),
+        ),
+    }
+    assert response == predict_pb2.PredictResponse(model_spec=spec, outputs=outputs)
 
 
 def with_outputs(*names: str) -> predict_pb2.PredictRequest:
@@ -112,7 +109,7 @@ def with_tensor(dtype: tf.DType | int, *shape: int, **fields):
 # TensorFlow dies when it parses this one.
 LIST = VariantTensorDataProto(type_name="tensorflow::TensorList", metadata=b"\xff" * 3)
 UNEQUAL = {"text_a": ["a", "b"], "text_b": ["a", "b", "c"]}
-INVALID = Code.INVALID_ARGUMENT
+INVALID, UNKNOWN = Code.INVALID_ARGUMENT, Code.NOT_FOUND
 MALFORMED = "values do not fit dtype and shape"
 
 
@@ -120,34 +117,20 @@ MALFORMED = "values do not fit dtype and shape"
     ("request_", "code", "message"),
     [
         (predict_pb2.PredictRequest(), INVALID, "must name a model"),
-        (predict_request({}, name="nobody"), Code.NOT_FOUND, "No model 'nobody'"),
-        (
-            predict_request({}, version={"value": 7}),
-            Code.NOT_FOUND,
-            "serves version 3 only",
-        ),
-        (
-            predict_request({}, version={"value": 0}),
-            Code.NOT_FOUND,
-            "serves version 3 only",
-        ),
-        (
-            predict_request({}, version_label="x"),
-            INVALID,
-            "No version has the label 'x'",
-        ),
-        (
-            predict_request({}, "none"),
-            Code.FAILED_PRECONDITION,
-            "'none', only ['add', ",
-        ),
+        (predict_request({}, name="nobody"), UNKNOWN, "No model 'nobody'"),
+        (predict_request({}, version={"value": 7}), UNKNOWN, "serves version 3 only"),
+        (predict_request({}, version={"value": 0}), UNKNOWN, "serves version 3 only"),
+        (predict_request({}, version_label="x"), INVALID, "No version has the label"),
+        (predict_request({}, "none"), Code.FAILED_PRECONDITION, "'none', only ['add'"),
         (predict_request({}), INVALID, "inputs of the signature are ['text']. Got []."),
         (predict_request({"text": ["a"], "b": [1]}), INVALID, "Got ['b', 'text']"),
         (predict_request({"text": [1.0]}), INVALID, "Got float32 of shape (1,)."),
         (predict_request({"text": "a"}), INVALID, "(None,). Got string of shape ()."),
         (predict_request(UNEQUAL, "join"), INVALID, "Incompatible shapes: [2] vs. [3]"),
         (with_tensor(0, 1), INVALID, MALFORMED),
+        (with_tensor(2**31 - 1, 1), INVALID, MALFORMED),
         (with_tensor(tf.variant, 1, variant_val=[LIST]), INVALID, MALFORMED),
+        (with_tensor(tf.resource, 1, resource_handle_val=[{}]), INVALID, MALFORMED),
         (with_tensor(tf.string, 3, string_val=[b"a"]), INVALID, MALFORMED),
         (with_tensor(tf.string, 3), INVALID, MALFORMED),
         (with_tensor(tf.string, 1, int_val=[1]), INVALID, MALFORMED),

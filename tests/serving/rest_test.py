@@ -140,15 +140,9 @@ def test_run_stops_after_the_timeout(port, monkeypatch, tmp_path):
 
 
 def test_status(port):
-    answer = {
-        "model_version_status": [
-            {
-                "version": "3",
-                "state": "AVAILABLE",
-                "status": {"error_code": "OK", "error_message": ""},
-            }
-        ]
-    }
+    status = {"error_code": "OK", "error_message": ""}
+    version = {"version": "3", "state": "AVAILABLE", "status": status}
+    answer = {"model_version_status": [version]}
     assert request_json(port, "GET", "/v1/models/toy") == (200, answer)
     assert request_json(port, "GET", "/v1/models/toy/versions/3?x=1") == (200, answer)
     assert request_json(port, "GET", "/v1/models/gr%C3%B6%C3%9Fer") == (200, answer)

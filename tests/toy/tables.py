@@ -13,11 +13,16 @@ from tests.toy.checkpoints import ENCODER, encoder
 _Task = TypeVar("_Task", bound=Task)
 
 
+def write_file(path: pathlib.Path, content: str | bytes) -> str:
+    """Writes a file with exactly these line ends, and returns its path."""
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
 def write(folder: pathlib.Path, **files: str | bytes) -> None:
     """Writes files; `train__tsv` is the name train.tsv."""
     for name, content in files.items():
-        path = folder / name.replace("__", ".")
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        write_file(folder / name.replace("__", "."), content)
 
 
 def read(

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from bert_tf import finetuning, heads, serving
-from bert_tf.checkpoints import ModelDirectory
+from bert_tf.checkpoints import Checkpoint, ModelDirectory
 from bert_tf.data import read_table
 from bert_tf.finetuning import PredictConfig, Task
-from bert_tf.modeling import BertConfig
+from bert_tf.modeling import BertBackbone, BertConfig
 from bert_tf.text import Vocabulary
 from tasks.classification import Classification
 from tasks.embedding import Embedding
@@ -92,6 +92,23 @@ def serve(
     """Returns the signatures that an export of the task's model has."""
     head = task.build_head({**task.settings, **(decision or {})})
     return serving.head_signatures(head, model)
+
+
+def export(
+    name: str,
+    folder: pathlib.Path,
+    backbone: BertBackbone,
+    checkpoint: Checkpoint,
+    **changes,
+) -> pathlib.Path:
+    """Exports the signature for strings of one of `TASKS` to `folder`/name.
+
+    The head on `backbone` has random weights. `changes` are further options.
+    """
+    task = make_task(name, folder, checkpoint.vocabulary, **changes)
+    signatures = serve(task, task.head.build(backbone))
+    signatures = {"serving_default": signatures["serving_default"]}
+    return serving.export_saved_model(signatures, folder / name, checkpoint=checkpoint)
 
 
 def predict_file(
