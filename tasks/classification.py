@@ -222,25 +222,22 @@ class Classification(finetuning.TableTask):
 
     def dataset(self, name: str) -> finetuning.Split:
         """Returns a split of texts, or of windows that weigh 1 in total per text."""
-        columns = [list(c) for c in zip(*(row.inputs for row in self.data[name]))]
-        targets, windows, weights = self.gold[name], None, None
+        rows = self.head.encode(*zip(*(row.inputs for row in self.data[name])))
+        targets, weights = self.gold[name], None
         if targets is not None and not self.labels:
             targets = targets[:, np.newaxis] - self.settings["mean"]
             targets = (targets / self.settings["deviation"]).astype(np.float32)
         if self.in_windows:
-            windows = self.head.encode(tf.constant(*columns))
-            inputs, row = windows.ragged_inputs(), windows.row.numpy()
-            weights = tf.constant(1 / np.bincount(row)[row], tf.float32)
-            targets = None if targets is None else targets[row]
-        else:
-            inputs = finetuning.encode(self.head.encode, *columns)
+            source = rows.row.numpy()
+            weights = tf.constant(1 / np.bincount(source)[source], tf.float32)
+            targets = None if targets is None else targets[source]
         targets = None if targets is None else tf.constant(targets)
-        return finetuning.Split(name, inputs, targets, weights, windows)
+        return finetuning.Split(name, rows, targets, weights)
 
     def evaluate(self, split, outputs, decision=None):
         gold, logits = self.gold[split.name], np.stack(outputs).astype(np.float64)
-        if split.windows is not None:
-            logits = self.head.pool(logits, split.windows.row).numpy()  # [N, C]
+        if self.in_windows:
+            logits = self.head.pool(logits, split.rows.row).numpy()  # [N, C]
         if self.problem == "multi_label":
             probabilities = scipy.special.expit(logits)
             if decision is None:

@@ -170,17 +170,16 @@ class Embedding(finetuning.TableTask):
     def dataset(self, name: str) -> finetuning.Split:
         """Returns the examples to train, or the U distinct texts of another split."""
         texts, indices = self._distinct_texts(name)
-        inputs = finetuning.encode(self.head.encode, texts)  # [U, (S)]
+        rows = self.head.encode(texts)  # [U]
         if name != "train":
-            return finetuning.Split(name, inputs)
-        inputs = {key: tf.gather(x, indices) for key, x in inputs.items()}
+            return finetuning.Split(name, rows)
         if self.loss == "in_batch_negatives":
             targets = np.where(texts[indices] == "", -1, indices).astype(np.int32)
         else:
             # The loss compares scores. Ranks are exact in float32.
             _, targets = np.unique(self.scores[name], return_inverse=True)
             targets = targets.astype(np.float32)
-        return finetuning.Split(name, inputs, targets)
+        return finetuning.Split(name, rows[indices], targets)
 
     def _distinct_texts(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Returns the texts of a split [U], and the indices of each example [N, C]."""

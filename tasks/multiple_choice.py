@@ -139,9 +139,8 @@ class MultipleChoice(finetuning.TableTask):
         prompts, choices = zip(*(example.inputs for example in self.data[name]))
         size = max(map(len, choices))
         choices = [(*texts, *[""] * (size - len(texts))) for texts in choices]
-        inputs = finetuning.encode(self.head.encode, prompts, choices)
-        labels = self.labels.get(name)
-        return finetuning.Split(name, inputs, labels and tf.constant(labels))
+        rows, labels = self.head.encode(prompts, choices), self.labels.get(name)
+        return finetuning.Split(name, rows, labels and tf.constant(labels))
 
     def evaluate(self, split, outputs, decision=None):
         answers = heads.to_numpy(self.head.answers(np.stack(outputs)))

@@ -46,9 +46,6 @@ from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
 
-# Questions whose passages are tokenized together.
-_CHUNK = 1000
-
 # --- The task --------------------------------------------------------------------
 
 
@@ -90,20 +87,16 @@ class QuestionAnswering(finetuning.Task):
         return squad.stream(path, _columns(options))
 
     def dataset(self, name: str) -> finetuning.Split:
-        """Returns a split of windows of `heads.Passages`, of `_CHUNK` questions each.
+        """Returns a split of windows of `heads.Passages`.
 
         Only the training data have targets, and only the others keep the passages.
         """
-        passages, parts, is_train = [], [], name == "train"
-        for start in range(0, len(self.data[name]), _CHUNK):
-            chunk = self.data[name][start : start + _CHUNK]
-            columns = zip(*(question.inputs for question in chunk))
-            part = self.head.encode(*map(tf.constant, columns))
-            targets = answer_targets(part, chunk) if is_train else {}
-            parts.append((part.windows.ragged_inputs(), targets))
-            passages += [] if is_train else [part]
-        inputs, targets = tf.nest.map_structure(lambda *x: tf.concat(x, 0), *parts)
-        return finetuning.Split(name, inputs, targets or None, windows=passages)
+        questions = self.data[name]
+        passages = self.head.encode(*zip(*(question.inputs for question in questions)))
+        if name != "train":
+            return finetuning.Split(name, passages.windows, passages=passages)
+        targets = answer_targets(passages, questions)
+        return finetuning.Split(name, passages.windows, targets)
 
     def evaluate(self, split, outputs, decision=None):
         questions, remaining = self.data[split.name], iter(outputs)
@@ -113,8 +106,7 @@ class QuestionAnswering(finetuning.Task):
             columns = {name: [output[name] for output in part] for name in part[0]}
             return {k: tf.ragged.stack(x).to_tensor() for k, x in columns.items()}
 
-        parts = [self.head.answers(passages, logits) for passages in split.windows]
-        found = tf.nest.map_structure(lambda *x: tf.concat(x, 0), *parts)
+        found = self.head.answers(split.passages, logits)
 
         def best(threshold: float | None) -> dict[str, np.ndarray]:
             return heads.to_numpy(found.best(threshold))

@@ -110,8 +110,7 @@ class Tagging(finetuning.Task):
         """Returns a split of windows, in which the first piece of a word has weight."""
         texts = self._tokenize(self.data[name])
         windows = self.head.encode(texts.merge_dims(1, 2))
-        inputs = windows.ragged_inputs()
-        lengths = inputs["token_ids"].row_lengths()
+        lengths = windows.lengths
         # Index of each token's piece; -1 for tokens without one selects the last value.
         piece = tf.RaggedTensor.from_tensor(
             windows.owned_pieces(int(tf.reduce_max(lengths))), lengths
@@ -124,11 +123,11 @@ class Tagging(finetuning.Task):
         weights = of_tokens(np.float32(np.diff(word, prepend=-1) > 0))
         gold = self.gold[name]
         if gold is None:
-            return finetuning.Split(name, inputs, weights=weights)
+            return finetuning.Split(name, windows, weights=weights)
         indices = {label: index for index, label in enumerate(self.labels)}
         tags = np.array([indices[tag] for sentence in gold for tag in sentence])
         targets = of_tokens(tags[word].astype(np.int32))
-        return finetuning.Split(name, inputs, targets, weights)
+        return finetuning.Split(name, windows, targets, weights)
 
     def evaluate(self, split, outputs, decision=None):
         logits = [

@@ -1,7 +1,6 @@
 from bert_tf.finetuning import squad as squad
 from bert_tf.finetuning.batching import Split as Split
 from bert_tf.finetuning.batching import batches as batches
-from bert_tf.finetuning.batching import encode as encode
 from bert_tf.finetuning.batching import predict as predict
 from bert_tf.finetuning.conll import ColumnFile as ColumnFile
 from bert_tf.finetuning.conll import to_iob2 as to_iob2

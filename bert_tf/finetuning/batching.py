@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tokenized splits in memory, and batches of examples of similar length for Keras.
 
-`encode` tokenizes texts for a `Split`. `batches` turns a `Split` into a
-`tf.data.Dataset` of `(inputs, targets, weights)`:
+A task tokenizes each text once, for a `Split`. `batches` turns it into a
+`tf.data.Dataset` of `(inputs, targets, weights)`, and pads each example once:
 
-    inputs    [B, S] each (or [B, C, S]), zero-padded, S one of a few lengths
+    inputs    [B, S] each (or [B, C, S]), S one of a few lengths
     targets   [B], or [B, S] with a target per token
     weights   float32, shaped like the targets; they sum to one in each batch
 
@@ -17,17 +17,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import data
-
-# Examples per call of `preprocess`: amortizes the call, and bounds the memory.
-_ENCODE_CHUNK = 4096
+from bert_tf import data, text
 
 _EMPTY = -1  # Marks a row of a batch without an example.
 
@@ -37,73 +34,34 @@ Column: TypeAlias = tf.Tensor | tf.RaggedTensor
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """A tokenized split of a data set in memory; N rows.
+    """A tokenized split of a data set in memory; N examples.
 
-    A row is one input of the model. A long text can be several rows.
+    An example is one input of the model. A long text can be several examples.
 
     Attributes:
         name: `"train"`, `"dev"`, ...
-        inputs: The model's inputs, `padding_mask` among them: ragged [N, (S)], or
-            [N, C, (S)] if a row has C sequences.
+        rows: The examples: `encode` of the head returns them. An example is a row, or
+            C rows if the tensors of `rows` are [N, C].
         targets: Targets of the loss, one column or one for each output; None without
             labels.
         weights: Weights of the targets, float32; all 1 if None.
-        windows: What `inputs` were cut from, if they are windows of long texts.
+        passages: Of question answering: the passages, whose windows are the rows.
     """
 
     name: str
-    inputs: Mapping[str, Column]
+    rows: text.Rows
     targets: Column | Mapping[str, Column] | None = None
     weights: Column | None = None
-    windows: Any = None
+    passages: Any = None
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return len(self.rows)
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
-        """Tokens of each example, or of its longest sequence [N]."""
-        mask = self.inputs["padding_mask"]
-        lengths = mask.row_lengths(axis=mask.ragged_rank)
-        if isinstance(lengths, tf.RaggedTensor):
-            lengths = tf.reduce_max(lengths, axis=1)
-        return lengths.numpy()
-
-
-def encode(
-    preprocess: Callable[..., Mapping[str, tf.Tensor]], *columns: Sequence[Any]
-) -> dict[str, tf.RaggedTensor]:
-    """Applies `preprocess` to N examples and removes the padding; eager only.
-
-    Args:
-        preprocess: Maps strings, one argument per column, to padded model inputs
-            [B, S] or [B, C, S], `padding_mask` among them; see `heads.Head.encode`.
-        *columns: N strings each, or N lists of C strings.
-
-    Returns:
-        The inputs, ragged [N, (S)] or [N, C, (S)].
-
-    Example:
-
-    ```python
-    import functools
-
-    from bert_tf.finetuning import encode
-
-    tokenizer = Tokenizer("vocab.txt")
-    preprocess = functools.partial(tokenizer.encode, max_sequence_length=128)
-    encode(preprocess, ["A text.", "Another."])["token_ids"]  # [2, (S)]
-    ```
-    """
-    chunks = []
-    for start in range(0, len(columns[0]), _ENCODE_CHUNK):
-        chunk = slice(start, start + _ENCODE_CHUNK)
-        padded = preprocess(*(tf.constant(column[chunk]) for column in columns))
-        is_token = padded["padding_mask"] > 0
-        inputs = {k: tf.ragged.boolean_mask(x, is_token) for k, x in padded.items()}
-        chunks.append(inputs)
-    # Frees the parts of each input, which bounds the memory.
-    return {n: tf.concat([c.pop(n) for c in chunks], 0) for n in [*chunks[0]]}
+        """Tokens of each example, or of its longest row [N]."""
+        lengths = self.rows.lengths.numpy()
+        return lengths.reshape(len(lengths), -1).max(axis=1)
 
 
 def bucket_lengths(lengths: np.ndarray, max_length: int) -> np.ndarray:
@@ -204,17 +162,16 @@ def _assemble(split: Split, rows: np.ndarray, lengths: np.ndarray) -> tf.data.Da
 
     def take(column: Column, rows: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
         column = tf.gather(column, rows)
-        if not isinstance(column, tf.RaggedTensor):
-            return column
-        outer = column.ragged_rank  # The dimensions before the tokens.
-        column = column.to_tensor(shape=[*[-1] * outer, length])
-        return tf.ensure_shape(column, [batch_size, *[None] * outer])
+        if isinstance(column, tf.RaggedTensor):
+            column = column.to_tensor(shape=[-1, length])
+            column = tf.ensure_shape(column, [batch_size, None])
+        return column
 
     def batch(rows: tf.Tensor, length: tf.Tensor):
         is_example = rows != _EMPTY
         # Empty rows repeat an example of the batch: its targets fit in `length`.
         rows = tf.where(is_example, rows, tf.reduce_max(rows))
-        inputs = {name: take(c, rows, length) for name, c in split.inputs.items()}
+        inputs = split.rows[rows].inputs(length)
         if split.targets is None:
             return (inputs,)
         targets = keras.tree.map_structure(

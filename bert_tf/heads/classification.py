@@ -135,8 +135,8 @@ class ClassificationHead(Head):
         names = ("text_a", "text_b") if self.settings.get("pairs") else ("text",)
         return [*map(string_input, names)]
 
-    def encode(self, *texts: Any) -> Any:
-        """Returns the inputs [N, S] of texts or pairs, or the windows of texts."""
+    def encode(self, *texts: Any) -> text.Rows:
+        """Returns the rows of texts or pairs, or the windows of texts."""
         if not self.options.get("long_text", "").startswith("window"):
             return super().encode(*texts)
         pieces = self.tokenizer.tokenize(*texts)
@@ -173,12 +173,12 @@ class ClassificationHead(Head):
         return {"labels": chosen.to_tensor(), "probabilities": probabilities}
 
     def run(self, model, *texts):
-        inputs = self.encode(*texts)
-        if not isinstance(inputs, text.Windows):
-            return self.answers(model(inputs, training=False))
+        rows = self.encode(*texts)
+        if not isinstance(rows, text.Windows):
+            return self.answers(model(rows.inputs(), training=False))
         size = len(self.settings.get("labels", ())) or 1
-        logits = inputs.map(
+        logits = rows.map(
             lambda part: model(part.inputs(), training=False),
             tf.TensorSpec([None, size]),
         )
-        return self.answers(self.pool(logits, inputs.row))
+        return self.answers(self.pool(logits, rows.row))

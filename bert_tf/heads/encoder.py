@@ -72,7 +72,7 @@ class EncoderHead(Head):
 
         @signature(string_input("text"))
         def embeddings(text):
-            inputs = self.encode(text)
+            inputs = self.encode(text).inputs()
             states = to_float32(encoder(inputs, training=False))
             pooled = states.pop("pooled_output")
             states["mean"] = hidden = states.pop("sequence_output")
@@ -107,7 +107,7 @@ class EncoderHead(Head):
         @signature(string_input("text"))
         def sentence_embedding(text):
             text = tf.strings.join([prompt, text]) if prompt else text
-            inputs = self.encode(text, max_sequence_length=limit)
+            inputs = self.encode(text, max_sequence_length=limit).inputs()
             hidden = encoder(inputs, training=False)["sequence_output"]
             return {"sentence_embedding": embed(hidden, inputs["padding_mask"])}
 

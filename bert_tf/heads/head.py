@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from bert_tf.modeling import BertBackbone
-    from bert_tf.text import Tokenizer
+    from bert_tf.text import Rows, Tokenizer
 
 # Feature sets (rows of table 7) -> slice of the embeddings (0) and the layers (1 to L).
 FEATURES: Mapping[str, slice] = {
@@ -89,20 +89,20 @@ class Head:
         """The inputs of `serving_default`; by default `text`, strings [N]."""
         return [string_input("text")]
 
-    def encode(self, *texts: Any, **options: Any) -> Any:
-        """Converts a batch of texts to inputs of the model; a graph function.
+    def encode(self, *texts: Any, **options: Any) -> Rows:
+        """Tokenizes texts to rows of the model without padding; a graph function.
 
         Training and signatures share it.
 
         Args:
             *texts: The `inputs`.
-            **options: Options of `Tokenizer.encode`.
+            **options: Options of `Tokenizer.rows`.
 
         Returns:
-            The padded inputs by name; `bert_tf.text.Windows` if long texts are cut.
+            A row per text; `bert_tf.text.Windows` if long texts are cut.
         """
         limit = {"max_sequence_length": self.options["max_sequence_length"]}
-        return self.tokenizer.encode(*texts, **limit | options)
+        return self.tokenizer.rows(*texts, **limit | options)
 
     def answers(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs of `serving_default` for the outputs of the model.
@@ -113,7 +113,7 @@ class Head:
 
     def run(self, model: keras.Model, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs of `serving_default` for its inputs."""
-        return self.answers(model(self.encode(*texts), training=False))
+        return self.answers(model(self.encode(*texts).inputs(), training=False))
 
     def signatures(self, model: keras.Model) -> dict[str, Signature]:
         """Returns `serving_default`, and others, for a model with weights.

@@ -20,6 +20,7 @@ from bert_tf.heads.head import Head
 from bert_tf.heads.signatures import string_input, with_equal_rows
 from bert_tf.lazy import lazy_import
 from bert_tf.modeling import MASKED_SCORE, BertBackbone, BertModel
+from bert_tf.text import Rows
 
 tf = lazy_import("tensorflow")
 
@@ -94,24 +95,19 @@ class MultipleChoiceHead(Head):
         choices = tf.TensorSpec([None, None], tf.string, "choices")
         return [string_input("prompt"), choices]
 
-    def encode(self, prompt: tf.Tensor, choices: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Encodes `prompt` [N] with each of `choices` [N, C]; inputs are [N, C, S].
+    def encode(self, prompt: tf.Tensor, choices: tf.Tensor) -> Rows:
+        """Encodes `prompt` [N] with each of `choices` [N, C], as N examples of C rows.
 
-        The `padding_mask` of a blank choice is 0.
+        The row of a blank choice is missing: it has no tokens.
         """
         message = "`choices` must have shape [N, C], C > 0, for `prompt` of shape [N]."
         choices = with_equal_rows(prompt, choices, message)
         is_choice = tf.debugging.assert_positive(tf.shape(choices)[1], message)
         with tf.control_dependencies([is_choice]):
             shape = tf.shape(choices)
-        inputs = super().encode(tf.repeat(prompt, shape[1]), tf.reshape(choices, [-1]))
-        inputs = {
-            name: tf.reshape(x, [shape[0], shape[1], tf.shape(x)[1]])
-            for name, x in inputs.items()
-        }
+        rows = super().encode(tf.repeat(prompt, shape[1]), tf.reshape(choices, [-1]))
         exists = ~tf.strings.regex_full_match(choices, _BLANK)
-        inputs["padding_mask"] *= tf.cast(exists, tf.int32)[:, :, tf.newaxis]
-        return inputs
+        return rows.map_columns(lambda x: tf.where(exists, tf.reshape(x, shape), 0))
 
     def answers(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs of `serving_default` for logits [N, C]."""

@@ -93,7 +93,7 @@ class PretrainerHead(EncoderHead):
 
         @signature(string_input("text_a"), string_input("text_b"))
         def next_sentence(text_a, text_b):
-            inputs = self.encode(text_a, text_b)
+            inputs = self.encode(text_a, text_b).inputs()
             pooled = encoder(inputs, training=False)["pooled_output"]
             return class_probabilities(model.nsp_head(pooled), ("next", "random"))
 
@@ -111,7 +111,7 @@ class PretrainerHead(EncoderHead):
 
         @signature(string_input("text"))
         def fill_mask(text):
-            inputs = self.encode(text, allow_mask=True)
+            inputs = self.encode(text, allow_mask=True).inputs()
             hidden = encoder(inputs, training=False)["sequence_output"]  # [N, S, H]
             # The head runs on the K masks of all rows as one row, without padding.
             masks = tf.where(inputs["token_ids"] == vocabulary.mask_id)  # [K, 2]
@@ -146,7 +146,7 @@ class DiscriminatorHead(EncoderHead):
     def signatures(self, model, encoder) -> dict[str, Signature]:
         @signature(string_input("text"))
         def replaced_tokens(text):
-            inputs = self.encode(text)
+            inputs = self.encode(text).inputs()
             hidden = encoder(inputs, training=False)["sequence_output"]
             tokens = tf.constant(self.tokenizer.vocabulary.tokens)
             tokens = tf.gather(tokens, inputs["token_ids"])

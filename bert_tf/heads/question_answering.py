@@ -119,7 +119,7 @@ class QuestionAnsweringHead(Head):
         names = ("max_sequence_length", "max_question_length", "stride")
         limits = {name: self.options[name] for name in names}
         windows = text.cut_windows(self.tokenizer, pieces.ids, **limits)
-        return Passages(context, pieces, windows)
+        return Passages(tf.convert_to_tensor(context), pieces, windows)
 
     def run(self, model, question, context):
         def logits(windows):

@@ -3,6 +3,7 @@ from bert_tf.text.normalization import AddedToken as AddedToken
 from bert_tf.text.normalization import TokenizerRules as TokenizerRules
 from bert_tf.text.offsets import character_offsets as character_offsets
 from bert_tf.text.offsets import substrings as substrings
+from bert_tf.text.rows import Rows as Rows
 from bert_tf.text.tokenizer import Tokenizer as Tokenizer
 from bert_tf.text.vocabulary import CONTINUATION_PREFIX as CONTINUATION_PREFIX
 from bert_tf.text.vocabulary import SPECIAL_TOKENS as SPECIAL_TOKENS

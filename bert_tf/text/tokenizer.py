@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from bert_tf import keras_private
 from bert_tf.text.normalization import GOOGLE_RULES, AddedToken, TokenizerRules
+from bert_tf.text.rows import Rows, row_lengths
 from bert_tf.text.vocabulary import CONTINUATION_PREFIX, Vocabulary
 from bert_tf.text.word_pieces import Pieces, WordPieces
 
@@ -227,13 +228,31 @@ class Tokenizer(keras.layers.Layer):
         """
         texts = _strings(*(text for text in (text_a, text_b) if text is not None))
         is_single = texts[0].shape.rank == 0
-        texts = [*map(_batch, texts)]
         if max_sequence_length is None:
             max_sequence_length = self.max_sequence_length
         if padded_length is not None:
             max_sequence_length = min(max_sequence_length, padded_length)
         elif is_single:
             padded_length = max_sequence_length
+        limit = {"max_sequence_length": max_sequence_length}
+        rows = self.rows(*texts, **limit, allow_mask=allow_mask)
+        inputs = rows.inputs(padded_length)
+        return {name: x[0] for name, x in inputs.items()} if is_single else inputs
+
+    def rows(
+        self,
+        text_a: tf.Tensor,
+        text_b: tf.Tensor | None = None,
+        *,
+        max_sequence_length: int,
+        allow_mask: bool = False,
+    ) -> Rows:
+        """Does what `encode` does, but does not pad: `encode` is `rows(...).inputs()`.
+
+        The arguments are those of `encode`.
+        """
+        texts = _strings(*(text for text in (text_a, text_b) if text is not None))
+        texts = [*map(_batch, texts)]
         num_special = len(texts) + 1
         if max_sequence_length < num_special:
             raise ValueError(
@@ -252,8 +271,7 @@ class Tokenizer(keras.layers.Layer):
         max_pieces = max_sequence_length - num_special
         sizes = truncate_sizes(sizes, max_pieces, self.rules.library)
         starts = tf.split(tf.cast(ids.row_starts(), tf.int32), len(texts))
-        inputs = self.pack(ids, starts, sizes, padded_length)
-        return {name: x[0] for name, x in inputs.items()} if is_single else inputs
+        return Rows(self, ids.values, (*starts,), (*sizes,), row_lengths(sizes))
 
     def decode(self, token_ids: tf.Tensor) -> tf.Tensor:
         """Joins word pieces to words and words to texts, with spaces between all words.
@@ -275,52 +293,6 @@ class Tokenizer(keras.layers.Layer):
         tokens = tf.ragged.boolean_mask(tokens, is_kept)
         texts = tf.strings.reduce_join(tokens, axis=-1, separator=" ")
         return tf.strings.regex_replace(texts, f" {CONTINUATION_PREFIX}", "")
-
-    def pack(
-        self,
-        ids: tf.RaggedTensor,
-        starts: Sequence[tf.Tensor],
-        sizes: Sequence[tf.Tensor],
-        padded_length: int | None = None,
-    ) -> dict[str, tf.Tensor]:
-        """Combines pieces into rows [CLS] a [SEP] or [CLS] a [SEP] b [SEP].
-
-        Args:
-            ids: Word pieces of any number of texts, ragged [texts, (pieces)] int32.
-            starts: For each segment, [B] int32: the index of its first piece in the
-                flat values of `ids`. Rows may share pieces.
-            sizes: For each segment, [B] int32: its number of pieces.
-            padded_length: S. By default the length of the longest row.
-
-        Returns:
-            Same as `encode`.
-        """
-        starts = [start[:, tf.newaxis] for start in starts]
-        sizes = [size[:, tf.newaxis] for size in sizes]
-        row_sizes = 1 + sum(size + 1 for size in sizes)  # [B, 1]
-        # At least 1, also for an empty batch.
-        length = padded_length or tf.maximum(tf.reduce_max(row_sizes), 1)
-        position = tf.range(length)[tf.newaxis]  # [1, S]
-        in_row = position < row_sizes
-
-        # Index [B, S] of each token in a list of the special tokens and all pieces.
-        vocabulary = self.vocabulary
-        specials = [vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]
-        pad, cls, sep = range(3)
-        index = tf.where(in_row, sep, pad)
-        index = tf.where(position == 0, cls, index)
-        segment_start = 1
-        for start, size in zip(starts, sizes):
-            offset = position - segment_start
-            in_segment = (offset >= 0) & (offset < size)
-            index = tf.where(in_segment, len(specials) + start + offset, index)
-            segment_start += size + 1
-        return {
-            "token_ids": tf.gather(tf.concat([specials, ids.values], 0), index),
-            "segment_ids": tf.cast(in_row & (position >= sizes[0] + 2), tf.int32)
-            * self.rules.second_segment,
-            "padding_mask": tf.cast(in_row, tf.int32),
-        }
 
 
 def _batch(text: tf.Tensor) -> tf.Tensor:

@@ -18,52 +18,34 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.text.rows import Rows, row_lengths
 from bert_tf.text.tokenizer import Tokenizer
 
 # By default a window repeats 1 / _OVERLAP of the previous one. Inside a long text, each
 # piece then has at least half of that as context on either side.
 _OVERLAP = 4
 
-# Windows in one call of the model, and windows packed at once for a data set.
+# Windows in one call of the model.
 _BATCH_SIZE = 32
-_PACKED_AT_ONCE = 4096
 
 
 @dataclasses.dataclass(frozen=True)
-class Windows:
-    """W windows over N texts, in the order of the texts.
+class Windows(Rows):
+    """W windows over N texts, in the order of the texts; rows of the model.
 
     Attributes:
-        tokenizer: Packs the rows.
-        ids: Pieces of all texts, ragged [N, (pieces)] int32, or [2N, (pieces)] for N
-            questions followed by N texts.
         row: Index of the text [W] int32.
         start: First piece, counted in the text [W] int32.
         own_start, own_end: The window owns these pieces of the text, end exclusive
             [W] int32.
-        segment_starts: First piece of each segment, counted in `ids.values`, each
-            [W] int32. The last segment is the part of the text.
-        segment_sizes: Number of pieces of each segment, each [W] int32.
+
+    The last segment is the part of the text.
     """
 
-    tokenizer: Tokenizer
-    ids: tf.RaggedTensor
     row: tf.Tensor
     start: tf.Tensor
     own_start: tf.Tensor
     own_end: tf.Tensor
-    segment_starts: tuple[tf.Tensor, ...]
-    segment_sizes: tuple[tf.Tensor, ...]
-
-    def __getitem__(self, index: slice) -> Windows:
-        """Returns a range of the windows."""
-        columns = {k: v for k, v in vars(self).items() if k not in ("tokenizer", "ids")}
-        columns = tf.nest.map_structure(lambda column: column[index], columns)
-        return dataclasses.replace(self, **columns)
-
-    def __len__(self) -> int:
-        """Number of windows; eager only."""
-        return len(self.row)
 
     @property
     def size(self) -> tf.Tensor:
@@ -73,27 +55,10 @@ class Windows:
     @property
     def first_token(self) -> tf.Tensor:
         """Position in the row of the first piece of the text [W] int32."""
-        return sum(
-            (size + 1 for size in self.segment_sizes[:-1]), start=tf.ones_like(self.row)
-        )
-
-    def inputs(self) -> dict[str, tf.Tensor]:
-        """Returns `token_ids`, `segment_ids` and `padding_mask`, each [W, S] int32."""
-        return self.tokenizer.pack(self.ids, self.segment_starts, self.segment_sizes)
-
-    def ragged_inputs(self) -> dict[str, tf.RaggedTensor]:
-        """Returns `inputs` without padding, each ragged [W, (S)] int32; eager only."""
-        parts = []
-        for begin in range(0, max(len(self), 1), _PACKED_AT_ONCE):
-            inputs = self[begin : begin + _PACKED_AT_ONCE].inputs()
-            lengths = tf.reduce_sum(inputs["padding_mask"], axis=1)
-            parts.append(
-                {k: tf.RaggedTensor.from_tensor(x, lengths) for k, x in inputs.items()}
-            )
-        return {name: tf.concat([p[name] for p in parts], axis=0) for name in parts[0]}
+        return tf.zeros_like(self.row) + row_lengths(self.segment_sizes[:-1])
 
     def owned_pieces(self, length: int | tf.Tensor) -> tf.Tensor:
-        """Returns for each token its index in `ids.values`, [W, S] int32.
+        """Returns for each token its index in `pieces`, [W, S] int32.
 
         The value is -1 for special tokens, padding, pieces of the question, and pieces
         that another window owns.
@@ -197,18 +162,20 @@ def cut_windows(
     own_end = tf.where(number == tf.gather(count, row) - 1, end, boundary)
     own_start = tf.where(number == 0, 0, tf.roll(own_end, 1, 0))
 
+    segment_sizes = *(tf.gather(length, row) for length in lengths), size
     return Windows(
         tokenizer=tokenizer,
-        ids=ids,
-        row=row,
-        start=start,
-        own_start=own_start,
-        own_end=own_end,
+        pieces=ids.values,
         segment_starts=(
             *(tf.gather(question, row) for question in questions),
             tf.gather(starts, row) + start,
         ),
-        segment_sizes=(*(tf.gather(length, row) for length in lengths), size),
+        segment_sizes=segment_sizes,
+        lengths=row_lengths(segment_sizes),
+        row=row,
+        start=start,
+        own_start=own_start,
+        own_end=own_end,
     )
 
 

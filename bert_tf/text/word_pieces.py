@@ -44,6 +44,10 @@ _MAX_BYTES_PER_CHARACTER = 4
 _MAX_EXPANSION = 3
 
 
+# Texts that are tokenized at once; in graphs, a batch is small. Bounds the memory.
+_TEXTS_AT_ONCE = 4096
+
+
 class Pieces(NamedTuple):
     """Word pieces of B texts, each field ragged [B, (pieces)] int32.
 
@@ -98,6 +102,18 @@ class WordPieces:
 
     def tokenize(self, text: tf.Tensor, allow_mask: bool, with_offsets: bool) -> Pieces:
         """Splits strings [B] into pieces; see `Tokenizer.tokenize`."""
+        arguments = allow_mask, with_offsets
+        if not tf.executing_eagerly() or len(text) <= _TEXTS_AT_ONCE:
+            return Pieces(*self._tokenize(text, *arguments))
+        starts = range(0, len(text), _TEXTS_AT_ONCE)
+        parts = [
+            self._tokenize(text[i : i + _TEXTS_AT_ONCE], *arguments) for i in starts
+        ]
+        return Pieces(*(tf.concat(fields, axis=0) for fields in zip(*parts)))
+
+    def _tokenize(
+        self, text: tf.Tensor, allow_mask: bool, with_offsets: bool
+    ) -> list[tf.RaggedTensor]:
         raw, normalized = self._added_ids(allow_mask)
         # Rules that need more than one character are rare and slow. Texts that may need
         # them are tokenized again.
@@ -136,7 +152,7 @@ class WordPieces:
         )
         fields = fields if with_offsets else fields[:1]
         ids = tf.RaggedTensor.from_row_splits(fields[0], splits, validate=False)
-        return Pieces(*(ids.with_values(field) for field in fields))
+        return [ids.with_values(field) for field in fields]
 
     def _normalize(
         self, text: tf.Tensor, with_offsets: bool

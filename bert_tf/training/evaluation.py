@@ -22,6 +22,7 @@ from bert_tf.data import Masker
 from bert_tf.modeling import BertPretrainer
 
 _DOCUMENTS_AT_ONCE = 256
+_WINDOWS_AT_ONCE = 4096
 _ROWS_AT_ONCE = 32  # The masks depend on it.
 
 # Inputs, labels and weights of a `BertPretrainer`; see `Masker`.
@@ -62,9 +63,12 @@ def masked_rows(
         while batch := list(itertools.islice(iterator, _DOCUMENTS_AT_ONCE)):
             pieces = tokenizer.tokenize(tf.constant(batch))
             windows = text.cut_windows(tokenizer, pieces, length, stride=length)
-            for row in windows.ragged_inputs()["token_ids"].to_list():
-                if len(row) > 2:
-                    yield row
+            for start in range(0, len(windows), _WINDOWS_AT_ONCE):
+                part = windows[start : start + _WINDOWS_AT_ONCE]
+                ids = part.inputs()["token_ids"].numpy()
+                for row, size in zip(ids, part.lengths.numpy()):
+                    if size > 2:
+                        yield row[:size].tolist()
 
     iterator = itertools.islice(rows(), max_rows or None)
     pad_id = checkpoint.vocabulary.pad_id

@@ -1,27 +1,31 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-import functools
+import dataclasses
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from bert_tf.finetuning import batching
 from bert_tf.finetuning.batching import Split
-from bert_tf.text import Tokenizer
+from bert_tf.text import Tokenizer, cut_windows
 
-LENGTHS = np.random.default_rng(0).integers(1, 33, 103)
+LENGTHS = np.random.default_rng(0).integers(2, 33, 103)
 
 
-def split(**changes):
-    """Returns a split in which an example of n tokens has the token id n n times."""
-    token_ids = tf.RaggedTensor.from_row_lengths(np.repeat(LENGTHS, LENGTHS), LENGTHS)
-    fields = {
-        "inputs": {"token_ids": token_ids, "padding_mask": tf.ones_like(token_ids)},
-        "targets": tf.range(len(LENGTHS)),
-    }
-    return Split(name="train", **(fields | changes))
+@pytest.fixture(scope="module")
+def split(vocabulary):
+    """Returns a function that returns a split.
+
+    Its examples of n tokens are n - 2 pieces with the id n, [CLS] and [SEP].
+    """
+    tokenizer = Tokenizer(vocabulary)
+    ids = tf.RaggedTensor.from_row_lengths(np.repeat(LENGTHS, LENGTHS - 2), LENGTHS - 2)
+    rows = cut_windows(tokenizer, tf.cast(ids, tf.int32), 32)
+    fields = {"name": "train", "rows": rows, "targets": tf.range(len(LENGTHS))}
+    return lambda **changes: Split(**fields | changes)
 
 
 def run(dataset):
@@ -33,18 +37,6 @@ def examples_in(batches):
     return np.concatenate([targets[weights > 0] for _, targets, weights in batches])
 
 
-def test_encode_removes_padding(vocabulary, monkeypatch):
-    monkeypatch.setattr(batching, "_ENCODE_CHUNK", 2)
-    tokenizer = Tokenizer(vocabulary)
-    texts = ["the cat", "", "a b c d e f"]
-    preprocess = functools.partial(tokenizer.encode, max_sequence_length=8)
-    inputs = batching.encode(preprocess, texts, texts)
-    assert inputs["token_ids"].row_lengths().numpy().tolist() == [7, 3, 8]
-    assert inputs["padding_mask"].flat_values.numpy().all()
-    for name, values in preprocess(texts, texts).items():
-        np.testing.assert_array_equal(inputs[name].to_tensor(), values)
-
-
 def test_bucket_lengths():
     lengths = np.array([1, 8, 9, 64, 65, 128, 129, 257, 500, 512])
     expected = [8, 8, 16, 64, 80, 128, 160, 320, 510, 510]
@@ -52,7 +44,7 @@ def test_bucket_lengths():
     assert len(set(batching.bucket_lengths(np.arange(1, 513), 512))) == 20
 
 
-def test_each_epoch_has_every_example_once():
+def test_each_epoch_has_every_example_once(split):
     batches = run(batching.batches(split(), 16, max_length=32, epochs=3))
     assert len(batches) == 3 * 7  # ceil(103 / 16)
     for epoch in range(3):
@@ -65,20 +57,21 @@ def test_each_epoch_has_every_example_once():
     np.testing.assert_array_equal(examples_in(rest), examples_in(batches[9:]))
 
 
-def test_rows_are_zero_padded_examples():
+def test_rows_are_padded_examples(split):
     for inputs, targets, weights in run(batching.batches(split(), 16, max_length=32)):
         ids, mask = inputs["token_ids"], inputs["padding_mask"]
         lengths = LENGTHS[targets]
-        real = np.arange(ids.shape[1]) < lengths[:, np.newaxis]
+        position, end = np.arange(ids.shape[1]), lengths[:, np.newaxis] - 1
         # This includes empty rows, whose example is one of the batch.
-        np.testing.assert_array_equal(ids, np.where(real, lengths[:, np.newaxis], 0))
-        np.testing.assert_array_equal(mask, real)
+        np.testing.assert_array_equal(mask, position <= end)
+        is_piece = (position > 0) & (position < end)
+        np.testing.assert_array_equal(ids[is_piece], np.repeat(lengths, lengths - 2))
         assert set(targets) == set(targets[weights > 0])
         assert ids.shape[0] == 16
         assert ids.shape[1] == batching.bucket_lengths(lengths[weights > 0], 32).max()
 
 
-def test_weights_of_a_batch_sum_to_one():
+def test_weights_of_a_batch_sum_to_one(split):
     for _, targets, weights in run(batching.batches(split(), 16, max_length=32)):
         count = len(targets[weights > 0])
         np.testing.assert_allclose(weights[weights > 0], 1 / count, rtol=1e-6)
@@ -90,7 +83,7 @@ def test_weights_of_a_batch_sum_to_one():
         np.testing.assert_allclose(weights, expected / expected.sum(), rtol=1e-6)
 
 
-def test_targets_and_weights_per_token():
+def test_targets_and_weights_per_token(split):
     tags = tf.RaggedTensor.from_row_lengths(np.repeat(LENGTHS, LENGTHS), LENGTHS)
     own = tf.cast(tags > 8, tf.float32)
     dataset = batching.batches(
@@ -105,17 +98,18 @@ def test_targets_and_weights_per_token():
     np.testing.assert_allclose(sorted(totals), [0] + [1] * 6, rtol=1e-6)
 
 
-def test_examples_with_several_sequences():
-    token_ids = tf.ragged.constant([[[2, 3], [2]], [[2, 4, 4, 3]]] * 4)  # [8, (C), (S)]
-    inputs = {"token_ids": token_ids, "padding_mask": tf.ones_like(token_ids)}
-    choices = split(inputs=inputs, targets=tf.range(8))
-    np.testing.assert_array_equal(choices.lengths, [2, 4] * 4)
+def test_examples_with_several_rows(split):
+    rows = split().rows[np.arange(16).reshape(8, 2)]
+    missing = tf.constant([[1, 0]] * 8)
+    rows = dataclasses.replace(rows, lengths=rows.lengths * missing)
+    choices = split(rows=rows, targets=tf.range(8))
+    np.testing.assert_array_equal(choices.lengths, LENGTHS[0:16:2])
     dataset = batching.batches(choices, 4, max_length=32)
-    assert dataset.element_spec[0]["token_ids"].shape.as_list() == [4, None, None]
+    assert dataset.element_spec[0]["token_ids"].shape.as_list() == [4, 2, None]
     for inputs, targets, _ in run(dataset):
-        assert inputs["token_ids"].shape[::2] == (4, 8)
-        row = inputs["token_ids"][targets % 2 == 0][0]
-        np.testing.assert_array_equal(row[:2, :3], [[2, 3, 0], [2, 0, 0]])
+        lengths = inputs["padding_mask"].sum(axis=2)
+        expected = np.stack([LENGTHS[2 * targets], 0 * targets], axis=1)
+        np.testing.assert_array_equal(lengths, expected)
 
 
 class SumAndTwice(keras.Model):
@@ -126,8 +120,8 @@ class SumAndTwice(keras.Model):
         return {"sum": tf.reduce_sum(ids, axis=1), "twice": 2 * ids}
 
 
-def test_predict_returns_outputs_in_the_order_of_the_split():
+def test_predict_returns_outputs_in_the_order_of_the_split(split):
     outputs = batching.predict(SumAndTwice(), split(targets=None), 16, max_length=32)
-    assert [o["sum"] for o in outputs] == [n * n for n in LENGTHS]
+    assert [o["sum"] for o in outputs] == [5 + n * (n - 2) for n in LENGTHS]
     for length, output in zip(LENGTHS, outputs, strict=True):
-        assert (output["twice"][:length] == 2 * length).all()
+        assert (output["twice"][1 : length - 1] == 2 * length).all()

@@ -396,10 +396,7 @@ def test_truncation_and_windows(read, long_text, rows):
     task = read(LONG, **OWN, long_text=long_text, max_sequence_length=8)
     split = task.dataset("train")
     tokens = task.tokenizer.vocabulary.tokens
-    found = [
-        "".join(tokens[i] for i in row[1:-1])
-        for row in split.inputs["token_ids"].to_list()
-    ]
+    found = ["".join(tokens[i] for i in row[1:-1]) for row in tables.token_rows(split)]
     assert found == rows
     windows = len(rows) - 2
     np.testing.assert_array_equal(split.targets, [1] * windows + [0, 0])

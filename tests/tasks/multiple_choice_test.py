@@ -103,7 +103,7 @@ def test_choices_in_one_column(read, rows, expected):
     task = read("".join(lines), "x.jsonl", **OWN | {"choices": "options"})
     assert [(p, tuple(c), label) for p, c, label in rows_of(task, "dev")] == expected
     sizes = [len(choices) for _, choices, _ in expected]
-    found = task.dataset("dev").inputs["token_ids"].to_list()
+    found = tables.token_rows(task.dataset("dev"))
     assert [sum(map(bool, row)) for row in found] == sizes
     assert {len(row) for row in found} == {max(sizes)}
 
@@ -145,7 +145,7 @@ def test_each_choice_is_paired_with_the_prompt(read, vocabulary):
     assert len(train) == 2
     tokens = [
         [" ".join(vocabulary.tokens[i] for i in choice) for choice in example]
-        for example in train.inputs["token_ids"].to_list()
+        for example in tables.token_rows(train)
     ]
     assert tokens == [
         [f"[CLS] a [SEP] {choice} [SEP]" for choice in "bcd"],

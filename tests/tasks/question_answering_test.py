@@ -46,8 +46,8 @@ def test_targets_from_character_offsets(read, vocabulary):
     context = "é 漢🙂 the cats, sat"
     task = read([(context, "a b", "cat", 9), (context, "c", None, 0)])
     train = task.dataset("train")
-    start, end = (train.targets[k].numpy() for k in ("start_logits", "end_logits"))
-    token = vocabulary.tokens[train.inputs["token_ids"][0, start[0]]]
+    start, end = (train.targets[k] for k in ("start_logits", "end_logits"))
+    token = vocabulary.tokens[tables.token_rows(train)[0][start[0]]]
     assert (token, end[0]) == ("cat", start[0])
     assert (start[1], end[1]) == (0, 0)
     assert task.settings["no_answer"]
@@ -58,7 +58,7 @@ def test_targets_of_windows_without_the_answer_are_cls(read):
     task = read([(context, "x y", "j k l m", context.index("j"))])
     train = task.dataset("train")
     found = []
-    for row, ids in enumerate(train.inputs["token_ids"]):
+    for row, ids in enumerate(tables.token_rows(train)):
         start, end = (int(t[row]) for t in train.targets.values())
         tokens = [task.tokenizer.vocabulary.tokens[i] for i in ids]
         found.append(" ".join(tokens[start : end + 1]))
@@ -91,7 +91,7 @@ def test_targets_and_predictions_of_tables(read, tmp_path):
     task = read([], "train.csv", **columns)
     # [CLS] x [SEP] a cat on a mat [SEP]; [CLS] x [SEP] the cat [SEP]
     targets = task.dataset("train").targets["start_logits"]
-    assert targets.numpy().tolist() == [6, 0]
+    assert targets.tolist() == [6, 0]
     test = task.dataset("test")
     logits = np.arange(16, dtype=np.float32)
     outputs = [{"start_logits": logits, "end_logits": logits}] * 2

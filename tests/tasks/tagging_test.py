@@ -10,6 +10,7 @@ import pytest
 from bert_tf.finetuning import ColumnFile
 from tasks.tagging import Tagging
 from tests.toy.checkpoints import encoder
+from tests.toy.tables import token_rows
 
 GOOD = "the O\ncats B-P\n\nmats I-L\nsat I-P\n"
 
@@ -48,7 +49,7 @@ def read(tmp_path, vocabulary):
 def pieces(task, split):
     """The tokens of each window as text."""
     tokens = np.array(task.tokenizer.vocabulary.tokens)
-    return [" ".join(tokens[row]) for row in split.inputs["token_ids"].to_list()]
+    return [" ".join(tokens[row]) for row in token_rows(split)]
 
 
 def as_outputs(split, num_tags):

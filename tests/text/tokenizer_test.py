@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.text import word_pieces
 from bert_tf.text.tokenizer import Tokenizer, truncate_sizes
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 
@@ -290,6 +291,17 @@ def test_mask_in_text_is_ordinary_text_unless_allowed():
         expected = [f"a {mask} b {mask} {mask}", f"[ {mask} ]", *others]
         found = tokens_of(tokenizer, texts, allow_mask=allow_mask)
         assert list(map(" ".join, found)) == expected
+
+
+@pytest.mark.parametrize("with_offsets", [False, True])
+def test_many_texts_are_tokenized_in_parts(monkeypatch, with_offsets):
+    tokenizer = Tokenizer(LETTERS)
+    function = tokenizer.tokenize_with_offsets if with_offsets else tokenizer.tokenize
+    texts = tf.constant(["a b", "", "a b c", "[SEP] d", "e"])
+    expected = tf.nest.map_structure(lambda x: x.to_list(), function(texts))
+    monkeypatch.setattr(word_pieces, "_TEXTS_AT_ONCE", 2)
+    found = tf.nest.map_structure(lambda x: x.to_list(), function(texts))
+    assert found == expected
 
 
 # --- Offsets ----------------------------------------------------------------------

@@ -30,11 +30,10 @@ def ragged(sizes):
 
 def unpadded(windows):
     """Returns token ids and `owned_pieces` of each window."""
-    ids = windows.ragged_inputs()["token_ids"]
-    owned = windows.owned_pieces(int(ids.bounding_shape()[1]))
-    return ids.to_list(), tf.RaggedTensor.from_tensor(
-        owned, ids.row_lengths()
-    ).to_list()
+    ids = windows.inputs()["token_ids"]
+    both = ids, windows.owned_pieces(ids.shape[1])
+    lengths = windows.lengths
+    return [tf.RaggedTensor.from_tensor(x, lengths).to_list() for x in both]
 
 
 def plan(windows):

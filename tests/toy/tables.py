@@ -6,7 +6,9 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from bert_tf.finetuning import Task
+import tensorflow as tf
+
+from bert_tf.finetuning import Split, Task
 from bert_tf.text import Vocabulary
 from tests.toy.checkpoints import ENCODER, encoder
 
@@ -23,6 +25,13 @@ def write(folder: pathlib.Path, **files: str | bytes) -> None:
     """Writes files; `train__tsv` is the name train.tsv."""
     for name, content in files.items():
         write_file(folder / name.replace("__", "."), content)
+
+
+def token_rows(split: Split) -> list:
+    """Returns the token ids of each row, or of the rows of each example."""
+    inputs = split.rows.inputs()
+    is_token = inputs["padding_mask"] > 0
+    return tf.ragged.boolean_mask(inputs["token_ids"], is_token).to_list()
 
 
 def read(
