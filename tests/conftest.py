@@ -43,6 +43,14 @@ def eager_functions(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def real_data() -> pathlib.Path:
+    """Returns the folder of the real data sets."""
+    if "BERT_TF_DATA" not in os.environ:
+        pytest.skip("BERT_TF_DATA, the folder of the real data sets, is not set.")
+    return pathlib.Path(os.environ["BERT_TF_DATA"])
+
+
+@pytest.fixture(scope="session")
 def vocabulary() -> Vocabulary:
     """Returns 40 tokens: special tokens, letters, words and continuation pieces."""
     letters = "abcdefghijklmnopqrstuvwxyz"

@@ -11,7 +11,7 @@ import scipy.special
 from bert_tf import evaluate
 from bert_tf.heads import SequenceClassifier
 from bert_tf.modeling import BertBackbone, BertPretrainer
-from tests.toy.models import model_directory, randomize_weights
+from tests.toy.models import encoder_inputs, model_directory, randomize_weights
 
 TEXT = "\n\n".join(f"the cat sat on mat {c}. " * n for n, c in enumerate("abcdefgh", 1))
 
@@ -41,9 +41,9 @@ def test_metrics_are_those_of_the_written_rows(model, tmp_path, capsys, vocabula
     for row in rows:
         length = sum(row["attention_mask"])
         ids, labels = (np.array(row[k])[:length] for k in ("input_ids", "labels"))
-        inputs = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": 0 * ids + 1}
-        inputs |= {"mask_positions": np.arange(length), "first_positions": [0]}
-        inputs = {k: np.array([v], np.int32) for k, v in inputs.items()}
+        positions = np.arange(length)[np.newaxis]
+        inputs = encoder_inputs([ids]) | {"mask_positions": positions}
+        inputs["first_positions"] = positions[:, :1]
         logits = pretrainer(inputs)["mlm"].numpy()[0][labels >= 0]
         wanted = labels[labels >= 0]
         shares = scipy.special.log_softmax(logits, axis=1)

@@ -1,8 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-import dataclasses
-
 from bert_tf import pretrain
 from bert_tf.training import PretrainConfig
 
@@ -18,7 +16,3 @@ def test_last_line_has_the_metrics(monkeypatch, capsys):
         "after the previous one: 25.00%), NSP accuracy 75.00%. Model: models/mini. "
         "Curves, examples and the next commands: models/mini/report.md\n"
     )
-
-
-def test_command_has_at_most_25_flags():
-    assert len(dataclasses.fields(PretrainConfig)) <= 25

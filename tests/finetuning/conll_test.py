@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import json
-import os
-import pathlib
 import re
 
 import pytest
@@ -32,14 +30,20 @@ WNUT = (
 )
 
 
-def read(tmp_path, content):
-    path = tmp_path / "file.conll"
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return ColumnFile.read(path)
+@pytest.fixture
+def read(tmp_path):
+    """Returns a function that reads a file with some content."""
+
+    def read(content, name="x.conll"):
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return ColumnFile.read(path)
+
+    return read
 
 
-def test_read_conll_2003(tmp_path):
-    file = read(tmp_path, CONLL_2003)
+def test_read_conll_2003(read):
+    file = read(CONLL_2003)
     assert (file.separator, file.num_columns) == (" ", 4)
     words = [" ".join(sentence.words) for sentence in file.sentences]
     assert words == ["EU rejects German", "Peter Blackburn", "BRUSSELS Belgium"]
@@ -52,8 +56,8 @@ def test_read_conll_2003(tmp_path):
     ]
 
 
-def test_read_wnut(tmp_path):
-    file = read(tmp_path, "\ufeff" + WNUT)
+def test_read_wnut(read):
+    file = read("\ufeff" + WNUT)
     assert (file.separator, file.num_columns) == ("\t", 2)
     assert file.tags() == [["O", "B-location", "I-location"], ["B-location"]]
     # Without -DOCSTART-, each sentence is a document.
@@ -98,32 +102,28 @@ INDEXED = "1\tIn\tO\tO\n2\tBonn\tB-LOC\tO\n\n1\tSie\tO\tO\n2\tkam\tO\tO\n"
         ("a.csv", "id,words,labels\n7,EU,B-ORG\n7,rejects,O\n"),
     ],
 )
-def test_an_index_column_is_refused(tmp_path, name, content):
-    path = tmp_path / name
-    path.write_bytes(content.encode())
+def test_an_index_column_is_refused(read, name, content):
     is_csv = name.lower().endswith(".csv")
     reason = ", after that of" if is_csv else ". Got numbers that count the words"
     with pytest.raises(ValueError, match=f"first column must be the word{reason}"):
-        ColumnFile.read(path)
+        read(content, name)
 
 
-def test_words_with_blanks_are_reported(tmp_path, caplog):
+def test_words_with_blanks_are_reported(read, caplog):
     """A table of texts would be read as one word per text."""
-    path = tmp_path / "texts.csv"
-    path.write_text("text\nEU rejects German call\nPeter\n")
-    assert ColumnFile.read(path).num_columns == 1
+    assert read("text\nEU rejects German call\nPeter\n", "x.csv").num_columns == 1
     assert "1 words contain blanks, such as 'EU rejects German call'" in caplog.text
 
 
 @pytest.mark.parametrize(
     "content", ["1 O\n\n1 O\n", "1\n2\n3\n", "1 O\n3 O\n", "1 O\n2 O\n\na O\n"]
 )
-def test_numbers_that_are_words(tmp_path, content):
-    assert read(tmp_path, content).sentences[0].words[0] == "1"
+def test_numbers_that_are_words(read, content):
+    assert read(content).sentences[0].words[0] == "1"
 
 
-def test_write_appends_a_column(tmp_path):
-    file = read(tmp_path, CONLL_2003)
+def test_write_appends_a_column(tmp_path, read):
+    file = read(CONLL_2003)
     file.write(tmp_path / "out", [["B-X", "O", "O"], ["O", "O"], ["O", "B-Y"]])
     tags = ["O", "", "B-X", "O", "O", "", "O", "O", "", "O", "", "O", "B-Y"]
     lines = zip(CONLL_2003.splitlines(), tags, strict=True)
@@ -134,9 +134,9 @@ def test_write_appends_a_column(tmp_path):
     assert [s.begins_document for s in again.sentences] == [True, False, True]
 
 
-def test_documents_without_sentences_are_kept(tmp_path):
+def test_documents_without_sentences_are_kept(tmp_path, read):
     content = "-DOCSTART- O\n\n-DOCSTART- O\n\na O\n\n-DOCSTART- X O\n"
-    file = read(tmp_path, content)
+    file = read(content)
     assert file.pack([1], limit=9) == [0]
     file.write(tmp_path / "out", [["O"]])
     assert (tmp_path / "out").read_text() == (
@@ -155,8 +155,8 @@ def test_documents_without_sentences_are_kept(tmp_path):
         ("a  b   O\n\u00a0 c O\n\n\nd e O\n\n", "a b O|\u00a0 c O||d e O"),
     ],
 )
-def test_comments_and_trailing_blanks(tmp_path, content, expected):
-    sentences = read(tmp_path, content).sentences
+def test_comments_and_trailing_blanks(read, content, expected):
+    sentences = read(content).sentences
     assert [["|".join(map(" ".join, s.rows))] for s in sentences] == [
         [rows] for rows in expected.split("||")
     ]
@@ -181,10 +181,8 @@ HUGGING_FACE = """\
         ("x.csv", "word,tag\nNew York,B-LOC\nis,O\n,\nEU,B-ORG\n"),
     ],
 )
-def test_read_json_and_csv(tmp_path, name, content):
-    path = tmp_path / name
-    path.write_text(content)
-    file = ColumnFile.read(path)
+def test_read_json_and_csv(tmp_path, read, name, content):
+    file = read(content, name)
     words = [["New York", "is"], *[[]] * name.startswith("x.js"), ["EU"]]
     assert [s.words for s in file.sentences] == words
     assert [*filter(None, file.tags())] == [["B-LOC", "O"], ["B-ORG"]]
@@ -193,13 +191,11 @@ def test_read_json_and_csv(tmp_path, name, content):
     assert written == "New York\tB-LOC\tB-LOC\nis\tO\tO\nEU\tB-ORG\tB-ORG\n"
 
 
-def test_any_word_of_json_is_one_word(tmp_path):
+def test_any_word_of_json_is_one_word(tmp_path, read):
     """Not a new document, nor a new line or column of the predictions."""
     sentences = [[], ["-DOCSTART-"], ["a\tb", "-DOCSTART-", "c\r\nd"], ["e"]]
     lines = (json.dumps({"tokens": s, "tags": ["O"] * len(s)}) for s in sentences)
-    path = tmp_path / "x.jsonl"
-    path.write_text("\n".join(lines))
-    file = ColumnFile.read(path)
+    file = read("\n".join(lines), "x.jsonl")
     found = [(s.words, s.lines, s.begins_document) for s in file.sentences]
     assert found == [
         ([], (1,), False),
@@ -218,19 +214,17 @@ def test_any_word_of_json_is_one_word(tmp_path):
     ['["a"], "ner_tags": [3]', '["a"], "ner_tags": []', '"a", "ner_tags": "O"',
      'null, "ner_tags": ["O"]', '["a"], "ner_tags": [null]'],
 )  # fmt: skip
-def test_bad_json(tmp_path, values):
-    path = tmp_path / "x.jsonl"
-    path.write_text(f'{{"tokens": ["a"], "ner_tags": ["O"]}}\n{{"tokens": {values}}}\n')
+def test_bad_json(read, values):
+    content = f'{{"tokens": ["a"], "ner_tags": ["O"]}}\n{{"tokens": {values}}}\n'
     message = "x.jsonl, line 2: tokens and ner_tags must be lists of strings of the"
     with pytest.raises(ValueError, match=re.escape(message)):
-        ColumnFile.read(path)
-    path.write_text('{"text": "a", "labels": ["O"]}\n')
+        read(content, "x.jsonl")
     with pytest.raises(ValueError, match=r"no column 'tokens'.* with the keys tokens"):
-        ColumnFile.read(path)
+        read('{"text": "a", "labels": ["O"]}\n', "x.jsonl")
 
 
-def test_pack_groups_sentences_up_to_the_limit(tmp_path):
-    file = read(tmp_path, "-DOCSTART- O\n\n" + "a O\n\n" * 5 + "-DOCSTART- O\n\nb O\n")
+def test_pack_groups_sentences_up_to_the_limit(read):
+    file = read("-DOCSTART- O\n\n" + "a O\n\n" * 5 + "-DOCSTART- O\n\nb O\n")
     assert file.pack([3, 2, 6, 1, 4, 1], limit=5) == [0, 2, 3, 5]
     assert file.pack([3, 2, 6, 1, 4, 1], limit=4) == [0, 1, 2, 3, 4, 5]
 
@@ -253,9 +247,9 @@ def test_pack_groups_sentences_up_to_the_limit(tmp_path):
         ("O\nO\n", "line 1: the last column"),
     ],
 )  # fmt: skip
-def test_bad_files(tmp_path, content, message):
+def test_bad_files(read, content, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        read(tmp_path, content).tags()
+        read(content).tags()
 
 
 @pytest.mark.parametrize(
@@ -266,10 +260,8 @@ def test_bad_files(tmp_path, content, message):
         ("emerging.test.annotated", 1_287, 1_079),
     ],
 )
-def test_real_wnut(name, sentences, entities):
-    if "BERT_TF_DATA" not in os.environ:
-        pytest.skip("BERT_TF_DATA, the folder of the real data sets, is not set.")
-    file = ColumnFile.read(pathlib.Path(os.environ["BERT_TF_DATA"], "wnut17", name))
+def test_real_wnut(real_data, name, sentences, entities):
+    file = ColumnFile.read(real_data / "wnut17" / name)
     assert len(file.sentences) == sentences
     tags = [tag for sentence in file.tags() for tag in sentence]
     assert sum(tag.startswith("B") for tag in tags) == entities

@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import dataclasses
-import os
+import pathlib
 import random
 import re
 import shutil
-import signal
 import types
 
 import keras
@@ -14,8 +13,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf import serving
 from bert_tf.checkpoints import open_checkpoint
-from bert_tf.data import read_table
+from bert_tf.data import read_table, write_table
 from bert_tf.finetuning import ColumnFile, PredictConfig, batching, fine_tune, run_task
 from bert_tf.finetuning import run as run_module
 from bert_tf.finetuning.train import FineTuning
@@ -24,6 +24,8 @@ from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.training import TrainingLoop
 from tasks.classification import Classification
 from tasks.tagging import Tagging
+from tests.toy.checkpoints import assert_equal
+from tests.toy.interruption import at_step
 from tests.toy.models import model_directory
 from tests.toy.tasks import predict_file
 
@@ -42,15 +44,16 @@ def encoder(tmp_path_factory, one_layer, vocabulary):
 
 @pytest.fixture(scope="module")
 def options(encoder, tmp_path_factory):
-    """Options of a tagger that finds the word "cat". The test set has no tags."""
+    """Options of a tagger: "cat the" is a P, "mats" an L. The test set has no tags."""
     folder = tmp_path_factory.mktemp("models")
     sizes = {"train": 160, "some": 40, "few": 32, "dev": 21, "test": 21}
-    rng, vocabulary = random.Random(0), ["a", "b", "c", "mat", "sat", "cat"]
+    rng, tags = random.Random(0), {"cat": "B-P", "the": "I-P", "mats": "B-L"}
     for name, size in sizes.items():
         lines = []
         for _ in range(size):
-            words = rng.choices(vocabulary, k=rng.randint(1, 19))
-            lines += [f"{word} {'B-CAT' if word == 'cat' else 'O'}" for word in words]
+            words = rng.choices(["a", "b", "c", "sat", "mats", "cat the"], k=11)
+            words = " ".join(words[: rng.randint(1, 11)]).split()
+            lines += [f"{word} {tags.get(word, 'O')}" for word in words]
             lines.append("")
         if name == "test":
             lines = [line.partition(" ")[0] for line in lines]
@@ -58,7 +61,7 @@ def options(encoder, tmp_path_factory):
     return Tagging.Config(
         **{f"{name}_file": str(folder / name) for name in ("train", "dev", "test")},
         init_from=str(encoder.path),
-        output=str(folder / "cats"),
+        output=str(folder / "tagger"),
         batch_size=16,
         epochs=3,
         learning_rate=3e-2,
@@ -97,7 +100,7 @@ def test_training_learns_and_writes_metrics(finished):
     predicted = ColumnFile.read(directory.path / "predictions_test.conll")
     assert len(predicted.sentences) == 21
     assert directory.read_metrics() == metrics
-    assert directory.head["labels"] == ["O", "B-CAT", "I-CAT"]
+    assert directory.head["labels"] == ["O", "B-L", "I-L", "B-P", "I-P"]
     report = (directory.path / "report.md").read_text(encoding="utf-8")
     assert f"| dev | f1 | {metrics['dev']['f1']:.4f} |" in report
     assert (directory.path / "report.svg").read_text().count('id="axes_') == 2
@@ -159,65 +162,86 @@ class TrainedOnOtherData(Tagging):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("in_evaluation", [False, True])
-def test_resume_is_bit_equal_after_sigterm(
-    finished, tmp_path, monkeypatch, capsys, in_evaluation
-):
+def test_resume_is_bit_equal_after_sigterm(finished, tmp_path, monkeypatch, capsys):
     options, metrics = finished
     again = other(options, tmp_path)
-
-    def stop():
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    def check_signals(self):
-        if not in_evaluation and self.step == 14:
-            stop()
-        check(self)
-
-    def predict(model, split, *args, **kwargs):
-        if in_evaluation and int(model.optimizer.iterations) == 20:
-            stop()
-        return batching_predict(model, split, *args, **kwargs)
-
-    batching_predict, check = batching.predict, TrainingLoop.check_signals
-    with monkeypatch.context() as patch:
-        patch.setattr(batching, "predict", predict)
-        patch.setattr(TrainingLoop, "check_signals", check_signals)
-        with pytest.raises(SystemExit) as ended:
-            fine_tune(Tagging, again)
-    assert ended.value.code == 0
-    step = 20 if in_evaluation else 14
-    assert f"Stopped by SIGTERM. Step {step} is saved in" in capsys.readouterr().out
-    with pytest.raises(
-        ValueError, match=f"training data have changed since step {step} "
+    # Within an epoch, and in an evaluation.
+    for step, owner, name in (
+        (14, TrainingLoop, "check_signals"),
+        (20, batching, "predict"),
     ):
-        fine_tune(TrainedOnOtherData, again)
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, at_step(step, getattr(owner, name)))
+            with pytest.raises(SystemExit) as ended:
+                fine_tune(Tagging, again)
+        assert ended.value.code == 0
+        line = f"Stopped by SIGTERM. Step {step} is saved in"
+        assert line in capsys.readouterr().out
+        message = f"training data have changed since step {step} "
+        with pytest.raises(ValueError, match=message):
+            fine_tune(TrainedOnOtherData, again)
     again_metrics = fine_tune(Tagging, again)
-    assert f"resuming at step {step} of 30" in capsys.readouterr().out
+    assert "resuming at step 20 of 30" in capsys.readouterr().out
     rows = (m["training"]["epochs"] for m in (metrics, again_metrics))
     for before, after in zip(*rows, strict=True):
         assert after == pytest.approx(before, rel=1e-6)
-    found = weights(again)
-    for name, weight in weights(options).items():
-        np.testing.assert_array_equal(found[name], weight)
+    assert_equal(weights(again), weights(options))
 
 
-def test_finished_directory_is_only_evaluated(finished, capsys, monkeypatch):
-    options, metrics = finished
-    monkeypatch.setattr(FineTuning, "train", None)
-    assert fine_tune(Tagging, options) == metrics
-    shown = capsys.readouterr().out
-    assert "is already trained; skipping training" in shown
-    following = f"tasks.tagging --predict --model={options.output} --input=... --out"
-    assert f"Next: python -m {following}" in shown.splitlines()[-1]
+def by_text(answer, *names):
+    """Rows of the named outputs for each text, without padding."""
+    columns = [answer[name].tolist() for name in names]
+    return [
+        [row for row in zip(*rows, strict=True) if row[0]]
+        for rows in zip(*columns, strict=True)
+    ]
 
 
-def test_encoder_is_compared_by_content(finished, encoder, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("eagerly")
+def test_answers_of_the_finished_model(finished, tmp_path):
+    options, _ = finished
+    served, output = serving.load(options.output), tmp_path / "tags.csv"
+    rows = predict_file(Tagging, served, options.dev_file, output)
+    path = pathlib.Path(options.output, "predictions_dev.conll")
+    for row, sentence in zip(rows, ColumnFile.read(path).sentences, strict=True):
+        columns = [row[name].split() for name in ("text", "gold", "prediction")]
+        assert [*zip(*columns)] == [tuple(word) for word in sentence.rows]
+    # A row for each sentence, also without words.
+    write_table(tmp_path / "x.jsonl", [{"tokens": x} for x in ([], ["the", "cat"], [])])
+    rows = predict_file(Tagging, served, str(tmp_path / "x.jsonl"), output)
+    assert [row["id"] for row in rows] == ["1", "2", "3"]
+    assert [len(row["prediction"].split()) for row in rows] == [0, 2, 0]
+
+    # Texts that are split into words. Padding may be anywhere.
+    words = ["", "mats.b.", "", "cat", "the", "\u200b", ""]
+    answer = served.predict([words, [""] * len(words)], signature="words")
+    assert answer["tags"][0, :5].tolist() == ["", "B-L", "", "B-P", "I-P"]
+    np.testing.assert_array_equal(answer["scores"] > 0, answer["tags"] != "")
+    assert answer["scores"][0, 5] > 0  # The word without pieces.
+
+    text = "a é cat thé b mats\u00a0cat"
+    answer = served.predict(["", text])
+    names = ("entities", "entity_types", "entity_starts", "entity_ends")
+    entities = [("cat thé", "P", 4, 11), ("mats", "L", 14, 18), ("cat", "P", 19, 22)]
+    assert by_text(answer, *names) == [[], entities]
+    names = ("entities", "entity_start_bytes", "entity_end_bytes")
+    for entity, start, end in by_text(answer, *names)[1]:
+        assert text.encode()[start:end].decode() == entity
+
+
+def test_finished_directory_is_only_evaluated(
+    finished, encoder, tmp_path, monkeypatch, capsys
+):
+    """Encoders are compared by content."""
     options, metrics = finished
     monkeypatch.setattr(FineTuning, "train", None)
     moved = shutil.copytree(encoder.path, tmp_path / "moved")
     options = dataclasses.replace(options, init_from=str(moved))
     assert fine_tune(Tagging, options) == metrics
+    shown = capsys.readouterr().out
+    assert "is already trained; skipping training" in shown
+    following = f"tasks.tagging --predict --model={options.output} --input=... --out"
+    assert f"Next: python -m {following}" in shown.splitlines()[-1]
     model = encoder.load_model(BertPretrainer)
     model.mlm_head.bias.assign_add(np.ones(model.mlm_head.bias.shape))
     dataclasses.replace(encoder, path=moved).save_weights(model)
@@ -236,9 +260,7 @@ def test_two_replicas_match_one(options, tmp_path):
         fine_tune(Tagging, run)["training"]["epochs"] for run in (one, two)
     )
     assert found == pytest.approx(expected, rel=1e-5)
-    found = weights(two)
-    for name, weight in weights(one).items():
-        np.testing.assert_allclose(found[name], weight, atol=1e-5)
+    assert_equal(weights(two), weights(one), atol=1e-5)
 
 
 class FailsInEvaluation(Tagging):
@@ -255,10 +277,11 @@ class SetsItsLoss(TokenClassifier):
 
 @pytest.mark.usefixtures("eagerly")
 def test_error_in_evaluation_does_not_lose_the_epoch(
-    options, tmp_path, capsys, monkeypatch
+    options, random_encoder, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setattr(TaggingHead, "model_class", SetsItsLoss)
-    run = other(options, tmp_path, examples="few", epochs=1)
+    random = {"init_from": "", **random_encoder(tmp_path, num_layers=1)}
+    run = other(options, tmp_path, examples="few", epochs=1, **random)
     with pytest.raises(ZeroDivisionError):
         fine_tune(FailsInEvaluation, run)
     fine_tune(Tagging, run)
@@ -272,21 +295,17 @@ def test_diverged_loss_stops_training(options, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("head_is_for", "new"),
-    [
-        ("no task", "logits"),
-        ("the same task", "pooler"),
-        ("another task", "pooler, logits"),
-    ],
+    ("kind", "new"),
+    [(None, "logits"), ("tagging", "pooler"), ("find_dogs", "pooler, logits")],
+    ids=["an encoder", "a tagger", "another task"],
 )
 def test_initial_weights_are_those_of_the_checkpoint(
-    options, encoder, finished, head_is_for, new, tmp_path, monkeypatch, capsys
+    options, encoder, finished, kind, new, tmp_path, monkeypatch, capsys
 ):
     source = encoder
-    if head_is_for != "no task":
+    if kind:
         source = open_checkpoint(finished[0].output)
-        if head_is_for == "another task":
-            source = dataclasses.replace(source, head={"kind": "find_dogs"})
+        source = dataclasses.replace(source, head={**source.head, "kind": kind})
     monkeypatch.setattr(run_module.checkpoints, "open_checkpoint", lambda _: source)
     started = {}
 

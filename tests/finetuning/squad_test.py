@@ -3,8 +3,6 @@
 
 import gzip
 import json
-import os
-import pathlib
 import re
 
 import numpy as np
@@ -27,33 +25,34 @@ def entry(name="1", text="Köln", start=15, **more):
 
 
 @pytest.fixture
-def write(tmp_path):
-    def write(content, name="data.json"):
+def read(tmp_path):
+    """Returns a function that reads the questions in a file with some content."""
+
+    def read(content, *columns, name="x.json", **options):
         path = tmp_path / name
         text = content if isinstance(content, str) else json.dumps(content)
         path.write_text(text, encoding="utf-8")
-        return path
+        return squad.read(path, *columns, **options)
 
-    return write
+    return read
 
 
 # --- Files -----------------------------------------------------------------------
 
 
-def test_read_json_of_both_versions(write):
-    path = write(
-        data(
-            entry(),
-            {"id": "2", "question": "Why?", "answers": [], "is_impossible": True},
-            {"id": "3", "question": ""},
-        )
+def test_read_json_of_both_versions(read, tmp_path):
+    content = data(
+        entry(),
+        {"id": "2", "question": "Why?", "answers": [], "is_impossible": True},
+        {"id": "3", "question": ""},
     )
-    answered, impossible, unknown = squad.read(path)
+    answered, impossible, unknown = read(content)
+    path = tmp_path / "x.json"
     assert answered[2:7] == (("What?", CONTEXT), "Köln", path, 0, (("Köln", 15),))
     assert (impossible.answers, impossible.gold) == ((), "")
     assert (unknown.answers, unknown.gold, unknown.inputs[0]) == (None, None, "")
     with pytest.raises(ValueError, match=r"question '3': answers\[\] is missing"):
-        squad.read(path, split="dev")
+        read(content, split="dev")
 
 
 @pytest.mark.parametrize(
@@ -64,41 +63,29 @@ def test_read_json_of_both_versions(write):
         ("x.jsonl", '{"question": "z", "context": "x, y"}\n', "1"),
     ],
 )
-def test_read_tables_of_questions(write, name, content, id_):
-    (question,) = squad.read(write(content, name))
+def test_read_tables_of_questions(read, name, content, id_):
+    (question,) = read(content, name=name)
     assert question[:4] == (id_, {"question": "z"}, ("z", "x, y"), None)
 
 
-def test_answers_of_each_object(write):
+def test_answers_of_each_object(read):
     """An object may have a list of texts, a missing value, or no offset."""
     rows = [
         {"answers": ["France", "Italy"]},
         {"answers": "None", "answer_start": 3},
         {"answers": "NaN", "id": "i7"},
+        {"answers": None},
         {"answers": "N/A", "context": "It is N/A."},
     ]
     row = {"question": "?", "context": "In Italy or France."}
     lines = "\n".join(json.dumps(row | other) for other in rows)
     columns = "question", "context", "answers", "answer_start"
-    found = squad.read(write(lines, "x.jsonl"), columns, split="dev")
-    assert [q.answers for q in found] == [
-        (("France", 12), ("Italy", 3)),
-        (),
-        (),
-        (("N/A", 6),),
-    ]
-    assert [q.id for q in found] == ["1", "2", "i7", "4"]
+    found = read(lines, columns, name="x.jsonl", split="dev")
+    answers = [(("France", 12), ("Italy", 3)), (), (), (), (("N/A", 6),)]
+    assert [q.answers for q in found] == answers
+    assert [q.id for q in found] == ["1", "2", "i7", "4", "5"]
     with pytest.raises(ValueError, match="Question, passage and answer must differ"):
-        squad.read(write(lines, "x.jsonl"), ("question", "context", "context", ""))
-
-
-COLUMNS = ("q", "p", "a", "at")
-
-
-def test_read_tables_with_answers(write):
-    rows = "p,q,a,at\naß cat a,?,a,7\na,?,,\n"
-    given, none = squad.read(write(rows, "x.csv"), COLUMNS, split="dev")
-    assert (given.answers, none.answers) == ((("a", 7),), ())
+        read(lines, ("question", "context", "context", ""), name="x.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -116,18 +103,13 @@ def test_read_tables_with_answers(write):
         ("null", ()),
     ],
 )
-def test_read_answers_of_hugging_face(write, answers, expected):
+def test_read_answers_of_hugging_face(read, answers, expected):
     row = '{"id": "x", "question": "?", "context": "aß Köln", "answers": '
-    (question,) = squad.read(write(f"{row}{answers}}}\n", "x.jsonl"), split="dev")
+    (question,) = read(f"{row}{answers}}}\n", name="x.jsonl", split="dev")
     assert question.answers == expected
     entry = {"id": "1", "question": "?", "answers": json.loads(answers)}
-    path = write(data(entry, context="aß Köln"))
-    (question,) = squad.read(path, split="dev")
+    (question,) = read(data(entry, context="aß Köln"), split="dev")
     assert question.answers == expected
-    if answers == "null":
-        row = row.replace("answers", "answer") + "null}\n"
-        (question,) = squad.read(write(row, "x.jsonl"), split="dev")
-        assert question.answers == ()
 
 
 @pytest.mark.parametrize(
@@ -140,65 +122,62 @@ def test_read_answers_of_hugging_face(write, answers, expected):
     ],
 )
 def test_answer_without_offset_is_the_first_occurrence(
-    write, caplog, context, answer, start
+    read, caplog, context, answer, start
 ):
-    path = write(f"context\tquestion\tanswer\n{context}\t?\t{answer}\n", "x.tsv")
-    (question,) = squad.read(path, split="dev")
-    assert question.answers == ((answer, start),)
-    assert len(squad.read(path, split="train")) == 1
+    table = f"context\tquestion\tanswer\n{context}\t?\t{answer}\n"
+    for split in ("train", "dev"):
+        (question,) = read(table, name="x.tsv", split=split)
+        assert question.answers == ((answer, start),)
     warned = "1 answers occur several times" in caplog.text
     assert warned == (context.count(answer) > 1)
 
 
-@pytest.mark.parametrize("start", ["", "NaN", '"two"', "1", "-1", "400"])
-def test_training_skips_answers_that_are_not_at_their_offset(write, caplog, start):
-    name = "x.jsonl"
+@pytest.mark.parametrize("start", ['""', "NaN", '"two"', "1", "-1", "400"])
+def test_training_skips_answers_that_are_not_at_their_offset(read, caplog, start):
     bad = {"id": 7, "question": "?", "context": "a cat and a dog", "answer": "dog"}
     good = bad | {"id": "8", "answer": "cat", "at": 2}
-    lines = json.dumps(bad)[:-1] + (f', "at": {start}}}' if start else ', "at": ""}')
-    path = write(f"{lines}\n{json.dumps(good)}\n", name)
-    columns = "question", "context", "answer", "at"
-    assert [q.id for q in squad.read(path, columns)] == ["7", "8"]
+    line = json.dumps(bad)[:-1] + f', "at": {start}}}\n'
+    columns, lines = ("question", "context", "answer", "at"), line + json.dumps(good)
+    assert [q.id for q in read(lines, columns, name="x.jsonl")] == ["7", "8"]
     assert not caplog.text
-    questions = squad.read(path, columns, split="train")
+    questions = read(lines, columns, name="x.jsonl", split="train")
     assert [(q.id, q.answers) for q in questions] == [("8", (("cat", 2),))]
-    assert f"{name}: 1 of 2 questions have no answer at its offset" in caplog.text
+    assert "x.jsonl: 1 of 2 questions have no answer at its offset" in caplog.text
     assert "The first is '7': the answer 'dog' is not " in caplog.text
     with pytest.raises(ValueError, match=r"1 of 1 questions have no answer at its"):
-        squad.read(write(lines, name), columns, split="train")
+        read(line, columns, name="x.jsonl", split="train")
 
 
 @pytest.mark.parametrize(
     ("header", "missing"), [("q,p,at", "'a'"), ("q,p,a", "'at'"), ("p,a,at", "'q'")]
 )
-def test_table_without_a_column(write, header, missing):
-    path = write(f"{header}\n", "x.csv")
+def test_table_without_a_column(read, header, missing):
     message = f"no column {missing}. .* with --question, --context, --answer, --answer"
     with pytest.raises(ValueError, match=message):
-        squad.read(path, COLUMNS, split="dev")
+        read(f"{header}\n", ("q", "p", "a", "at"), name="x.csv", split="dev")
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "data.json is not valid JSON: Expecting property name"),
-        ("[]", "data.json, line 1: not a JSON object: []"),
-        ({"data": 1}, "data.json: the format must be that of SQuAD"),
+        ("{", "x.json is not valid JSON: Expecting property name"),
+        ("[]", "x.json, line 1: not a JSON object: []"),
+        ({"data": 1}, "x.json: the format must be that of SQuAD"),
         ({"data": [{"paragraphs": [{"qas": [1]}]}]}, "KeyError('context')"),
-        (data(), "data.json contains no questions"),
-        (data({"id": "q7"}), "data.json, question 'q7': a question must have id"),
+        (data(), "x.json contains no questions"),
+        (data({"id": "q7"}), "x.json, question 'q7': a question must have id"),
         (data(entry("q7") | {"answers": ["Köln"]}), "question 'q7': a question must"),
         (data(entry("q7") | {"answers": {"texts": ["a"]}}), "a question must have id"),
         (data(entry("q7") | {"answers": {"text": ["a"], "answer_start": []}}), "must"),
-        (data("Why?"), "data.json, question 'Why?': a question must"),
+        (data("Why?"), "x.json, question 'Why?': a question must"),
         (data(entry("q7") | {"question": None}), "question=None"),
         (data(entry("q7"), context=None), "context=None"),
         (data(entry("q7", is_impossible=2)), "is_impossible must be true or false"),
     ],
 )
-def test_json_in_another_format(write, content, message):
+def test_json_in_another_format(read, content, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        squad.read(write(content))
+        read(content)
 
 
 @pytest.mark.parametrize(
@@ -219,11 +198,10 @@ def test_json_in_another_format(write, content, message):
         ("x", 400, None),
     ],
 )
-def test_answers_that_google_bert_finds(write, text, start, found):
+def test_answers_that_google_bert_finds(read, text, start, found):
     """Expected: `convert_examples` and `char_to_word_offset` of its run_squad.py."""
     context = "Die Größe 🙂 in\nKöln, the biggest."
-    path = write(data(entry("q7", text, start), context=context))
-    (question,) = squad.read(path)
+    (question,) = read(data(entry("q7", text, start), context=context))
     span = squad.answer_bytes(question)
     assert (span and context.encode()[slice(*span)].decode()) == found
 
@@ -232,15 +210,15 @@ def test_answers_that_google_bert_finds(write, text, start, found):
     ("value", "impossible"),
     [("False", False), (None, False), ("TRUE", True), (1, True)],
 )
-def test_is_impossible_as_text(write, value, impossible):
-    (question,) = squad.read(write(data(entry("q7", is_impossible=value))))
+def test_is_impossible_as_text(read, value, impossible):
+    (question,) = read(data(entry("q7", is_impossible=value)))
     assert len(question.answers) == (not impossible)
 
 
-def test_integer_ids_are_text(write):
-    assert [q.id for q in squad.read(write(data(entry(7), entry("8"))))] == ["7", "8"]
+def test_integer_ids_are_text(read):
+    assert [q.id for q in read(data(entry(7), entry("8")))] == ["7", "8"]
     with pytest.raises(ValueError, match=r"'7' occurs 2 times"):
-        squad.read(write(data(entry("7"), entry(7))))
+        read(data(entry("7"), entry(7)))
 
 
 @pytest.mark.parametrize(
@@ -255,15 +233,12 @@ def test_squad_by_its_content(tmp_path, name, indent):
     assert (question.answers, question.inputs[1]) == ((("Köln", 15),), CONTEXT)
 
 
-def test_real_squad():
-    if "BERT_TF_DATA" not in os.environ:
-        pytest.skip("BERT_TF_DATA, the folder of the real data sets, is not set.")
-    folder = pathlib.Path(os.environ["BERT_TF_DATA"], "squad")
+def test_real_squad(real_data):
     for name, count, impossible in (
         ("train-v2.0-10-articles.json", 4_719, 348),
         ("dev-v2.0-16-articles.json", 6_078, 3_168),
     ):
-        questions = squad.read(folder / name)
+        questions = squad.read(real_data / "squad" / name)
         spans = [squad.answer_bytes(question) for question in questions]
         assert (len(spans), spans.count(None)) == (count, impossible)
         for question, span in zip(questions, spans):
@@ -314,22 +289,20 @@ def test_scores_of_squad_2():
     )
 
 
-def best_threshold(questions, answer, odds):
-    """The threshold if `answer` is the best answer to every question."""
-    return squad.best_threshold(questions, [answer] * len(odds), np.array(odds))
-
-
-def test_best_threshold():
-    questions = [question("a", "x"), question("b"), question("c", "x"), question("d")]
-    odds = [-3.0, -1.0, 0.5, 2.0]
-    # 3 of 4 are right with a answered, or with a, b and c: the lower threshold wins.
-    assert best_threshold(questions, "x", odds) == -2.0
-    odds = [-3.0, 1.0, 0.5, 2.0]
-    assert best_threshold(questions, "x", odds) == 0.75
-    # No threshold separates a from b.
-    odds = [1.0, 1.0, 0.5, 2.0]
-    assert best_threshold(questions, "x", odds) == 0.75
-    # All answers are right.
-    assert best_threshold(questions[::2], "x", [1.0, 2.0]) == 2.0
-    # No answer is right, so no question is answered.
-    assert best_threshold(questions, "y", odds) == -0.5
+@pytest.mark.parametrize(
+    ("names", "answer", "odds", "threshold"),
+    [
+        # 3 of 4 are right with a answered, or with a, b and c: the lower one wins.
+        ("abcd", "x", [-3.0, -1.0, 0.5, 2.0], -2.0),
+        ("abcd", "x", [-3.0, 1.0, 0.5, 2.0], 0.75),
+        ("abcd", "x", [1.0, 1.0, 0.5, 2.0], 0.75),  # None separates a from b.
+        ("ac", "x", [1.0, 2.0], 2.0),  # All answers are right.
+        ("abcd", "y", [1.0, 1.0, 0.5, 2.0], -0.5),  # None is, so all are unanswered.
+    ],
+)
+def test_best_threshold(names, answer, odds, threshold):
+    """If `answer` is the best answer to every question."""
+    texts = {"a": ["x"], "b": [], "c": ["x"], "d": []}
+    questions = [question(name, *texts[name]) for name in names]
+    answers = [answer] * len(odds)
+    assert squad.best_threshold(questions, answers, np.array(odds)) == threshold

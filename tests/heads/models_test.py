@@ -5,72 +5,59 @@ import keras
 import numpy as np
 import pytest
 
-from bert_tf.heads import (
-    ChoiceScorer,
-    EmbeddingConfig,
-    FeatureTagger,
-    SentenceEncoder,
-    SequenceClassifier,
-    SpanPredictor,
-    TokenClassifier,
-)
-from bert_tf.modeling import BertBackbone
+from bert_tf import heads
+from bert_tf.modeling import BertBackbone, sum_losses
 from bert_tf.training import AdamW
-
-
-def batch(model, shape):
-    return {name: np.ones(shape, np.int32) for name in model.input}
+from tests.toy.checkpoints import assert_equal
+from tests.toy.models import encoder_inputs
 
 
 def cross_entropy(logits, targets):
     return np.log(np.exp(logits).sum(axis=1)) - logits[[0, 1], targets]
 
 
+def squared_error(scores, targets):
+    return (scores[:, 0] - targets[:, 0]) ** 2
+
+
+def binary_cross_entropy(logits, targets):
+    return np.mean(np.log1p(np.exp(logits)) - targets * logits, axis=1)
+
+
+def spans_cross_entropy(logits, targets):
+    return sum(cross_entropy(logits[name], targets[name]) for name in logits) / 2
+
+
+SPANS = {"start_logits": np.array([1, 0]), "end_logits": np.array([3, 0])}
+SCORES, LABELS = np.array([[0.5], [-1.0]]), np.array([[1, 0, 1], [0, 0, 0]])
+
+
 @pytest.mark.parametrize(
-    ("head", "arguments", "shape", "targets", "loss"),
+    ("build", "shape", "targets", "loss"),
     [
-        (
-            SequenceClassifier,
-            {"num_classes": 1},
-            (2, 5),
-            [[0.5], [-1.0]],
-            lambda x, y: (x[:, 0] - y[:, 0]) ** 2,
-        ),
-        (
-            SequenceClassifier,
-            {"num_classes": 3, "multi_label": True},
-            (2, 5),
-            [[1, 0, 1], [0, 0, 0]],
-            lambda x, y: np.mean(np.log1p(np.exp(x)) - y * x, axis=1),
-        ),
-        (ChoiceScorer, {}, (2, 3, 5), [2, 0], cross_entropy),
-        (
-            SpanPredictor,
-            {},
-            (2, 5),
-            {"start_logits": [1, 0], "end_logits": [3, 0]},
-            lambda x, y: sum(cross_entropy(x[name], y[name]) for name in x) / 2,
-        ),
+        (lambda x: heads.SequenceClassifier(x, 1), (2, 5), SCORES, squared_error),
+        (lambda x: heads.SequenceClassifier(x, 3, multi_label=True), (2, 5), LABELS,
+         binary_cross_entropy),
+        (heads.ChoiceScorer, (2, 3, 5), np.array([2, 0]), cross_entropy),
+        (heads.SpanPredictor, (2, 5), SPANS, spans_cross_entropy),
     ],
-)
-def test_loss_is_divided_by_the_batch(
-    tiny_config, head, arguments, shape, targets, loss
-):
-    model = head(BertBackbone(tiny_config), **arguments)
+    ids=["scores", "labels", "choices", "spans"],
+)  # fmt: skip
+def test_loss_is_divided_by_the_batch(tiny_config, build, shape, targets, loss):
+    model = build(BertBackbone(tiny_config))
     model.compile("sgd", run_eagerly=True)
-    inputs = batch(model, shape)
-    inputs["token_ids"] = np.arange(np.prod(shape), dtype=np.int32).reshape(shape) + 7
-    numpy = keras.tree.map_structure
+    inputs = encoder_inputs(np.arange(np.prod(shape)).reshape(shape) + 7)
     weights = np.array([0.75, 0.25], np.float32)
-    if isinstance(targets, dict):
-        targets = {name: np.array(values) for name, values in targets.items()}
-        given = dict.fromkeys(targets, weights)
-    else:
-        targets, given = np.array(targets), weights
-    found = model.test_on_batch(inputs, targets, given, return_dict=True)["loss"]
-    outputs = numpy(np.asarray, model(inputs))
-    expected = (loss(outputs, targets) * weights).sum() / 2
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    weights_of_outputs = keras.tree.map_structure(lambda _: weights, targets)
+    arguments = inputs, targets, weights_of_outputs
+    found = model.test_on_batch(*arguments, return_dict=True)["loss"]
+    outputs = keras.tree.map_structure(np.asarray, model(inputs))
+    total = (loss(outputs, targets) * weights).sum()
+    np.testing.assert_allclose(found, total / 2, rtol=1e-5)
+    sum_losses(model)
+    model.make_test_function(force=True)
+    found = model.test_on_batch(*arguments, return_dict=True)["loss"]
+    np.testing.assert_allclose(found, total, rtol=1e-5)
 
 
 @pytest.mark.filterwarnings("error:Gradients do not exist")
@@ -80,26 +67,25 @@ def test_heads_without_a_pooler_leave_it_as_it_is(tiny_config):
     targets, vectors = np.ones([2, 5], np.int32), np.ones([2, 16])
     pooler = backbone.pooler
     spans = dict.fromkeys(("start_logits", "end_logits"), targets[:, 0])
-    embedding = EmbeddingConfig(max_sequence_length=8)
+    embedding = heads.EmbeddingConfig(max_sequence_length=8)
     for model, y, loss, unused in (
-        (FeatureTagger(backbone, 3, "last", units=4), targets, None, backbone),
-        (SpanPredictor(backbone), spans, None, pooler),
-        (TokenClassifier(backbone, num_tags=3), targets, None, pooler),
-        (SentenceEncoder(backbone, embedding), vectors, "mse", pooler),
+        (heads.FeatureTagger(backbone, 3, "last", units=4), targets, None, backbone),
+        (heads.SpanPredictor(backbone), spans, None, pooler),
+        (heads.TokenClassifier(backbone, num_tags=3), targets, None, pooler),
+        (heads.SentenceEncoder(backbone, embedding), vectors, "mse", pooler),
     ):
         before = unused.get_weights()
         model.compile(AdamW(0.1), loss, run_eagerly=True)
-        model.train_on_batch(batch(model, (2, 5)), y)
-        for weight, value in zip(unused.get_weights(), before, strict=True):
-            np.testing.assert_array_equal(weight, value)
+        model.train_on_batch(encoder_inputs(np.ones((2, 5))), y)
+        assert_equal(unused.get_weights(), before)
     assert [w.path for w in backbone.trainable_weights] == trained
 
 
 def test_span_labels_as_a_tuple_are_refused(tiny_config):
-    model = SpanPredictor(BertBackbone(tiny_config))
+    model = heads.SpanPredictor(BertBackbone(tiny_config))
     model.compile()
     labels = np.full(2, 1), np.full(2, 3)
     keys = "a dictionary with the keys start_logits, end_logits.* Received: tuple of 2"
     for call in (model.evaluate, model.fit):
         with pytest.raises(ValueError, match=keys):
-            call(batch(model, (2, 5)), labels, verbose=0)
+            call(encoder_inputs(np.ones((2, 5))), labels, verbose=0)

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the signatures: outputs equal those of the Keras model."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,15 +11,15 @@ from bert_tf import heads
 from bert_tf.heads import ClassificationHead
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer
-from tests.toy.models import pretrained_signatures, randomize_weights
+from tests.toy.checkpoints import assert_equal
+from tests.toy.models import encoder_inputs, pretrained_signatures, randomize_weights
 
 TEXTS = ["the [MASK] sat", "[MASK] c [MASK]", "no masks", "", "a [MASK]"]
 
 
 @pytest.fixture(scope="module")
-def pretrainer(tiny_config) -> BertPretrainer:
-    config = dataclasses.replace(tiny_config, num_layers=1)
-    return randomize_weights(BertPretrainer(BertBackbone(config)))
+def pretrainer(one_layer) -> BertPretrainer:
+    return randomize_weights(BertPretrainer(BertBackbone(one_layer)))
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +32,8 @@ def pretrained(pretrainer, tokenizer) -> dict[str, heads.Signature]:
     return pretrained_signatures(pretrainer, tokenizer)
 
 
-def ids_of(vocabulary, *tokens) -> dict[str, np.ndarray]:
-    token_ids = np.array([[vocabulary.tokens.index(token) for token in tokens]])
-    return {
-        "token_ids": token_ids,
-        "segment_ids": 0 * token_ids,
-        "padding_mask": 0 * token_ids + 1,
-    }
+def ids_of(vocabulary, tokens: str) -> dict[str, np.ndarray]:
+    return encoder_inputs([[vocabulary.tokens.index(x) for x in tokens.split()]])
 
 
 # --- Fill-mask -------------------------------------------------------------------
@@ -51,7 +44,7 @@ def test_fill_mask_returns_most_probable_tokens(pretrained, pretrainer, vocabula
     tokens, scores = answer["tokens"].numpy(), answer["scores"].numpy()
     assert tokens.shape == scores.shape == (5, 2, 5)
 
-    row = ids_of(vocabulary, "[CLS]", "[MASK]", "c", "[MASK]", "[SEP]")
+    row = ids_of(vocabulary, "[CLS] [MASK] c [MASK] [SEP]")
     row |= {"mask_positions": np.array([[1, 3]]), "first_positions": np.array([[0]])}
     logits = pretrainer(row)["mlm"][0].numpy()
     probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
@@ -79,7 +72,7 @@ def test_fill_mask_pads_rows_with_fewer_masks(pretrained):
 
 
 def test_embeddings_and_ids_equal_the_model(pretrained, pretrainer, vocabulary):
-    row = ids_of(vocabulary, "[CLS]", "a", "cat", "[SEP]")
+    row = ids_of(vocabulary, "[CLS] a cat [SEP]")
     encoded = pretrainer.backbone(row)
     hidden = encoded["sequence_output"].numpy()[0]
     text = tf.constant(["a cat", "the cat sat on the mat", "[MASK]", "[mask]"])
@@ -99,38 +92,29 @@ def test_embeddings_and_ids_equal_the_model(pretrained, pretrainer, vocabulary):
 
     answer = pretrained["ids"](*(tf.constant(x, tf.int32) for x in row.values()))
     assert list(answer) == ["sequence_output", "pooled_output"]
-    for name, value in answer.items():
-        np.testing.assert_allclose(value, encoded[name], atol=1e-6)
+    assert_equal(answer, encoded, atol=1e-6)
 
 
 # --- Classification --------------------------------------------------------------
 
 LOGITS = np.float32([[1, -2, 4], [-3, -1, -2]])
 LABELS = {"labels": ["no", "maybe", "yes"]}
+SEVERAL = LABELS | {"problem": "multi_label"}
 
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
         (LABELS, {"label": [b"yes", b"maybe"], "probabilities": softmax(LOGITS, 1)}),
-        (
-            LABELS | {"problem": "multi_label"},
-            {"labels": [[b"no", b"yes"], [b"", b""]], "probabilities": expit(LOGITS)},
-        ),
-        (
-            LABELS
-            | {"problem": "multi_label"}
-            # Above the probability of "no", below those of the others.
-            | {"decision": {"thresholds": [0.8, 0.1, 0.1]}},
-            {
-                "labels": [[b"maybe", b"yes"], [b"maybe", b"yes"]],
-                "probabilities": expit(LOGITS),
-            },
-        ),
+        (SEVERAL,
+         {"labels": [[b"no", b"yes"], [b"", b""]], "probabilities": expit(LOGITS)}),
+        # Above the probability of "no", below those of the others.
+        (SEVERAL | {"decision": {"thresholds": [0.8, 0.1, 0.1]}},
+         {"labels": [[b"maybe", b"yes"]] * 2, "probabilities": expit(LOGITS)}),
         ({"problem": "regression"}, {"score": LOGITS[:, 0]}),
         ({"activation": "sigmoid"}, {"score": expit(LOGITS[:, 0])}),
     ],
-)
+)  # fmt: skip
 def test_answers_of_classifiers(tokenizer, settings, expected):
     head = ClassificationHead(settings, {}, tokenizer)
     found = head.answers(tf.constant(LOGITS))

@@ -16,6 +16,7 @@ from bert_tf.heads import TaggingHead
 from bert_tf.heads.tagging import FeatureTagger, FrozenEncoder, WeightedSum
 from bert_tf.modeling import BertBackbone
 from bert_tf.text import SPECIAL_TOKENS, Tokenizer, Vocabulary
+from tests.toy.models import encoder_inputs
 
 # --- Features of a frozen encoder ------------------------------------------------
 
@@ -25,26 +26,17 @@ def test_padding_does_not_change_the_logits(tiny_config):
     model = FeatureTagger(BertBackbone(tiny_config), 3, "weighted_sum_all", units=4)
     variables = model.trainable_variables
     with tf.GradientTape() as tape:
-        short = model(model_inputs([7, 8, 9]))
+        short = model(encoder_inputs([[7, 8, 9]]))
     gradients = tape.gradient(short, [variable.value for variable in variables])
     pairs = zip(variables, gradients)
     names = {v.path.split("/")[0] for v, gradient in pairs if gradient is not None}
     assert names == {"combine_layers", "lstm_0", "lstm_1", "tag_logits"}
-    padded = model(model_inputs([7, 8, 9, 0, 0, 0]))
+    padded = model(encoder_inputs([[7, 8, 9, 0, 0, 0]]))
     np.testing.assert_allclose(padded[:, :3], short, atol=1e-5)
     # Both directions matter.
     np.testing.assert_array_less(
-        1e-7, np.abs(model(model_inputs([7, 8, 10])) - short).max(axis=-1)
+        1e-7, np.abs(model(encoder_inputs([[7, 8, 10]])) - short).max(axis=-1)
     )
-
-
-def model_inputs(ids):
-    ids = np.array([ids], np.int32)
-    return {
-        "token_ids": ids,
-        "segment_ids": 0 * ids,
-        "padding_mask": np.int32(ids != 0),
-    }
 
 
 @pytest.mark.parametrize(
@@ -59,12 +51,11 @@ def model_inputs(ids):
     ],
 )
 def test_features_of_table_7(tiny_config, name, layers):
-    config = dataclasses.replace(
-        tiny_config, num_layers=5, dropout=0.5, attention_dropout=0.5
-    )
+    rates = {"dropout": 0.5, "attention_dropout": 0.5}
+    config = dataclasses.replace(tiny_config, num_layers=5, **rates)
     backbone = BertBackbone(config)
     encoder = FrozenEncoder(backbone, name)
-    inputs = model_inputs([7, 8, 9])
+    inputs = encoder_inputs([[7, 8, 9]])
     # Call the layers one by one, without the functional graph.
     states = [keras.Model(backbone.input, backbone.hidden_states[0])(inputs)]
     for layer in backbone.encoder_layers:

@@ -8,10 +8,13 @@ import types
 import numpy as np
 import pytest
 
+from bert_tf import serving
+from bert_tf.data import write_table
 from bert_tf.finetuning import batches
 from tasks.embedding import Embedding, ranks, retrieval_metrics
 from tests.toy import tables
 from tests.toy.tables import write
+from tests.toy.tasks import predict_file, write_model
 
 OWN = {"texts": "a,b", "train_file": "train.tsv", "dev_file": "dev.tsv"}
 SCORED = "a\tb\tscore\nthe cat\tcat\t5\nmat\tcat\t1\n"
@@ -154,3 +157,14 @@ def test_training_continues_with_the_pooling_of_the_encoder(read, caplog):
     assert expected.items() <= task.settings.items()
     assert "prompts" not in task.settings
     assert "training adds no prompts to texts" in caplog.text
+
+
+def test_vectors_of_single_texts(tmp_path, one_layer, vocabulary):
+    directory = write_model("search", tmp_path, one_layer, vocabulary)
+    served, texts = serving.load(directory.path), ["the cat", "a", "mat"]
+    write_table(tmp_path / "texts.tsv", [{"x": text} for text in texts])
+    paths = str(tmp_path / "texts.tsv"), tmp_path / "vectors.csv"
+    rows = predict_file(Embedding, served, *paths)
+    vectors = np.array([row["prediction"].split() for row in rows], float)
+    expected = served.predict(texts)["sentence_embedding"]
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)

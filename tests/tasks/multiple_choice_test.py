@@ -6,11 +6,14 @@ import re
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from bert_tf import serving
 from bert_tf.finetuning import batches
 from tasks.multiple_choice import MultipleChoice
 from tests.toy import tables
 from tests.toy.tables import write
+from tests.toy.tasks import write_model
 
 OWN = {"prompt": "start", "choices": "x,y,z", "label": "right"}
 GOOD = "start\tx\ty\tz\tright\na\tb\tc\td\tz\ne\tf\tg\t\ty\n"
@@ -53,43 +56,41 @@ def test_swag(tmp_path, read):
     assert task.dataset("test").targets is None
 
 
-def test_own_data(tmp_path, read):
-    write(tmp_path, test__csv='start,x,y,z\n"a, b",c,d,e\n')
-    task = read(GOOD, **OWN, test_file="test.csv")
-    expected = [("a", ("b", "c", "d"), 2), ("e", ("f", "g", ""), 1)]
-    assert rows_of(task, "train") == expected
-    assert rows_of(task, "test") == [("a, b", ("c", "d", "e"), None)]
-
-
 @pytest.mark.parametrize(
-    ("labels", "expected"),
+    ("columns", "labels", "options", "named"),
     [
-        ("012", [0, 1, 2]),
-        ("211", [2, 1, 1]),  # From 0, because none is 3.
-        ("132", [0, 2, 1]),
-        ("CAB", [2, 0, 1]),
-        ("zxy", [2, 0, 1]),
+        ("xyz", "012", {}, "012"),
+        ("xyz", "211", {}, "012"),  # From 0, because none is 3.
+        ("xyz", "132", {}, "123"),
+        ("xyz", "CAB", {}, "ABC"),
+        ("xyz", "zxy", {}, "xyz"),
+        ("123", "012", {}, "012"),  # Not by names, of which there is no 0.
+        ("123", "121", {"choice_labels": "from_1"}, "123"),
     ],
 )
-def test_labels(read, caplog, labels, expected):
-    rows = "".join(f"a\tb\tc\td\t{label}\n" for label in labels)
-    options = OWN | {"choices": "x, y ,z"}  # Blanks around names.
-    task = read(f"start\tx\ty\tz\tright\n{rows}", **options)
+def test_labels_have_one_meaning(read, caplog, columns, labels, options, named):
+    """Predictions are named as the labels."""
+    rows = "".join(f"q,a,b,c,{label}\n" for label in labels)
+    choices = " ,".join(columns)  # Blanks around names.
+    options = {"prompt": "q", "choices": choices, "label": "label", **options}
+    task = read(f"q,{','.join(columns)},label\n{rows}", "x.csv", **options)
+    expected = [named.index(label) for label in labels]
     assert task.labels["train"] == expected
     assert ("although none is 0" in caplog.text) == (labels == "211")
+    found = task.evaluate(task.dataset("dev"), np.eye(3)[expected])
+    assert found.metrics["accuracy"] == 1
+    rows = task.rows("dev", found.answers)
+    assert [row["prediction"] for row in rows] == [*labels]
 
 
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
-        (
-            ['["b", "c", "d"], "right": 2', '["e", " f"], "right": 0'],
-            [("a", ("b", "c", "d"), 2), ("a", ("e", "f"), 0)],
-        ),
-        (
-            ['["b", "c", "d"], "right": "2"', '["e", "f"], "right": "2"'],
-            [("a", ("b", "c", "d"), 1), ("a", ("e", "f"), 1)],  # From 1.
-        ),
+        (['["b", "c", "d"], "right": 2', '["e", " f"], "right": 0'],
+         [("a", ("b", "c", "d"), 2), ("a", ("e", "f"), 0)]),
+        # From 1.
+        (['["b", "c", "d"], "right": "2"', '["e", "f"], "right": "2"'],
+         [("a", ("b", "c", "d"), 1), ("a", ("e", "f"), 1)]),
         (  # ARC and CommonsenseQA.
             ['{"text": ["b", "c"], "label": ["B", "A"]}, "right": "A"',
              '{"text": ["e", "f"], "label": ["1", "2"]}, "right": "2"',
@@ -171,28 +172,25 @@ def test_accuracy_and_predictions(tmp_path, read):
     )
 
 
-@pytest.mark.parametrize(
-    ("labels", "options", "named"),
-    [
-        ("012", {}, "012"),  # Not by names, of which there is no 0.
-        ("123", {}, "123"),
-        ("ABC", {}, "ABC"),
-        ("121", {"choice_labels": "from_1"}, "123"),
-    ],
-)
-def test_labels_have_one_meaning(tmp_path, read, labels, options, named):
-    """The columns are named by numbers. Predictions are named as the labels."""
-    rows = "".join(f"q,a,b,c,{label}\n" for label in labels)
-    columns = {"prompt": "q", "choices": "1,2,3", "label": "label", **options}
-    task = read(f"q,1,2,3,label\n{rows}", "x.csv", **columns)
-    expected = [named.index(label) for label in labels]
-    assert task.labels["train"] == expected
-    found = task.evaluate(task.dataset("dev"), np.eye(3)[expected])
-    assert found.metrics["accuracy"] == 1
-    rows = task.rows("dev", found.answers)
-    assert [row["prediction"] for row in rows] == [*labels]
-    # As `--predict`.
-    examples = MultipleChoice.read_input(task.options, str(tmp_path / "x.csv"))
-    assert [example.choices for example in examples] == [
-        example.choices for example in task.data["dev"]
-    ]
+# --- Served answers --------------------------------------------------------------
+
+
+def test_any_number_of_choices_and_any_string(tmp_path, one_layer, vocabulary):
+    directory = write_model("choices", tmp_path, one_layer, vocabulary)
+    ask = serving.load(directory.path).signatures["serving_default"]
+    choices = ["a", "the cat", "", "\0", "[SEP] ü 漢字", "b " * 1_000, "c"]
+    blanks = ["", " ", "\t\n", "\v\x85", "\xa0", "\u2003\u3000", "\x1c"]
+    assert not any(map(str.strip, blanks))  # As in the task.
+    answers = ask(tf.constant(["d", ""]), tf.constant([choices, blanks]))
+    best = np.argmax(answers["probabilities"][0])
+    assert answers["choice"].numpy().tolist() == [best, -1]
+    assert answers["probabilities"][0][2] == 0
+    totals = tf.reduce_sum(answers["probabilities"], axis=1)
+    np.testing.assert_allclose(totals, [1, 0], rtol=1e-5)
+    nothing = ask(tf.zeros([0], tf.string), tf.zeros([0, 3], tf.string))
+    assert nothing["probabilities"].shape == (0, 3)
+    for prompts, choices in ((["a", "b"], [["c", "d"]]), (["a"], [[]]), ([], [["a"]])):
+        inputs = (tf.constant(x, tf.string) for x in (prompts, choices))
+        message = r"must have shape \[N, C\], C > 0"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            ask(*inputs)

@@ -11,29 +11,20 @@ from bert_tf.data import read_table
 from tasks.question_answering import QuestionAnswering
 from tests.toy import tables
 
+COLUMNS = {"question": "ask", "context": "text", "answer": "found"}
 LIMITS = {"max_sequence_length": 16, "max_question_length": 4, "stride": 4}
-
-
-def write_squad(path, rows):
-    """Writes rows (context, question, answer or None, start)."""
-    paragraphs = []
-    for number, (context, question, answer, start) in enumerate(rows):
-        answers = [] if answer is None else [{"text": answer, "answer_start": start}]
-        entry = {"id": f"q{number}", "question": question, "answers": answers}
-        entry["is_impossible"] = answer is None
-        paragraphs.append({"context": context, "qas": [entry]})
-    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
 
 
 @pytest.fixture
 def read(tmp_path, vocabulary):
-    """Creates the task with the same file for train and dev."""
+    """Creates the task for rows of question, passage, answer and its offset."""
 
-    def read(rows, file="data.json", **options):
-        if rows:
-            write_squad(tmp_path / file, rows)
-        options = {"train_file": file, "dev_file": file, **LIMITS, **options}
-        return tables.read(QuestionAnswering, tmp_path, vocabulary, **options)
+    def read(*rows, **options):
+        lines = ["ask,text,found,at", *(",".join(map(str, row)) for row in rows)]
+        options = {"answer_start": "at", **COLUMNS, **LIMITS, **options}
+        path, content = tmp_path, "\n".join(lines)
+        task = QuestionAnswering
+        return tables.read(task, path, vocabulary, content, "x.csv", **options)
 
     return read
 
@@ -43,8 +34,8 @@ def read(tmp_path, vocabulary):
 
 def test_targets_from_character_offsets(read, vocabulary):
     # Characters of one to four bytes; the answer ends inside a word.
-    context = "é 漢🙂 the cats, sat"
-    task = read([(context, "a b", "cat", 9), (context, "c", None, 0)])
+    context = "é 漢🙂 the cats. sat"
+    task = read(("a b", context, "cat", 9), ("c", context, "", ""))
     train = task.dataset("train")
     start, end = (train.targets[k] for k in ("start_logits", "end_logits"))
     token = vocabulary.tokens[tables.token_rows(train)[0][start[0]]]
@@ -55,7 +46,7 @@ def test_targets_from_character_offsets(read, vocabulary):
 
 def test_targets_of_windows_without_the_answer_are_cls(read):
     context = "a b c d e f g h i j k l m n o p q r"
-    task = read([(context, "x y", "j k l m", context.index("j"))])
+    task = read(("x y", context, "j k l m", context.index("j")))
     train = task.dataset("train")
     found = []
     for row, ids in enumerate(tables.token_rows(train)):
@@ -68,27 +59,22 @@ def test_targets_of_windows_without_the_answer_are_cls(read):
 
 
 @pytest.mark.parametrize(
-    ("rows", "options", "message"),
+    ("row", "options", "message"),
     [
-        ([("a b", "c", "b", 1)], {}, "1 of 1 questions have no answer at its offset"),
-        ([("a \u200b", "c", "\u200b", 2)], {}, "'q0': the answer must contain a token"),
-        ([("a", "c", "a", 0)], {"max_sequence_length": 7}, "question_length + 4"),
+        (("c", "a b", "b", 1), {}, "1 of 1 questions have no answer at its offset"),
+        (("c", "a \u200b", "\u200b", 2), {}, "'2': the answer must contain a token"),
+        (("c", "a", "a", 0), {"max_sequence_length": 7}, "question_length + 4"),
     ],
-)  # fmt: skip
-def test_bad_input(read, rows, options, message):
+)
+def test_bad_input(read, row, options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        read(rows, **options).dataset("train")
+        read(row, **options).dataset("train")
 
 
 def test_targets_and_predictions_of_tables(read, tmp_path):
-    tables.write(
-        tmp_path,
-        train__csv="ask,text,found,at\nx,a cat on a mat,a,9\nx,the cat,,\n",
-        test__csv='ask,text\n"a, b",the cat\nc,a mat\n',
-    )
-    columns = ("question", "ask"), ("context", "text"), ("answer", "found")
-    columns = dict(columns, answer_start="at", test_file="test.csv")
-    task = read([], "train.csv", **columns)
+    tables.write(tmp_path, test__csv='ask,text\n"a, b",the cat\nc,a mat\n')
+    rows = ("x", "a cat on a mat", "a", 9), ("x", "the cat", "", "")
+    task = read(*rows, test_file="test.csv")
     # [CLS] x [SEP] a cat on a mat [SEP]; [CLS] x [SEP] the cat [SEP]
     targets = task.dataset("train").targets["start_logits"]
     assert targets.tolist() == [6, 0]

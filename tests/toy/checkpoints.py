@@ -76,9 +76,13 @@ def value(name: str, shape: Sequence[int]) -> np.ndarray:
     return x + 1 if name.endswith(("gamma", "LayerNorm.weight")) else x
 
 
-def assert_equal(a: Any, b: Any) -> None:
-    """Checks that nested dictionaries or lists of arrays are equal, bit by bit."""
-    keras.tree.map_structure(np.testing.assert_array_equal, a, b)
+def assert_equal(a: Any, b: Any, **tolerance: float) -> None:
+    """Checks that nested dictionaries or lists of arrays are equal.
+
+    That is bit by bit, or within a `tolerance` of `np.testing.assert_allclose`.
+    """
+    check = np.testing.assert_allclose if tolerance else np.testing.assert_array_equal
+    keras.tree.map_structure(lambda x, y: check(x, y, **tolerance), a, b)
 
 
 def values(shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:

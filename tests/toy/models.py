@@ -7,6 +7,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf import serving
@@ -16,6 +17,13 @@ from bert_tf.modeling import BertConfig, BertPretrainer
 from bert_tf.text import Tokenizer, Vocabulary
 
 _Model = TypeVar("_Model", bound=tf.keras.Model)
+
+
+def encoder_inputs(token_ids: Any) -> dict[str, np.ndarray]:
+    """Returns the inputs of an encoder for ids [B, S], of which 0 is padding."""
+    ids = np.array(token_ids, np.int32)
+    mask = np.int32(ids != 0)
+    return {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": mask}
 
 
 def randomize_weights(model: _Model, stddev: float = 0.3) -> _Model:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
-import numpy as np
 import pytest
 
 from bert_tf import finetuning, heads, serving
@@ -122,15 +121,3 @@ def predict_file(
         patch.setattr(serving, "load", lambda _: model)
         finetuning.run_task(task_class, options)
     return read_table(output)
-
-
-def assert_same_rows(
-    rows: list[dict[str, str]], expected: list[dict[str, str]]
-) -> None:
-    """Asserts that tables are equal except for the rounding of numbers."""
-    for row, other in zip(rows, expected, strict=True):
-        assert row.keys() == other.keys()
-        for name, value in row.items():
-            if value != other[name]:
-                numbers = [[float(x) for x in v.split()] for v in (value, other[name])]
-                np.testing.assert_allclose(*numbers, atol=1e-5)

@@ -4,12 +4,23 @@
 
 import json
 import os
+import pathlib
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping
 
 _SECONDS = 1800  # Of a machine with other load.
+
+
+def on_jax(devices: int) -> dict[str, str]:
+    """Returns the environment of a process with CPU devices of JAX."""
+    return os.environ | {
+        "KERAS_BACKEND": "jax",
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "PYTHONPATH": str(pathlib.Path(__file__).parents[2]),
+    }
 
 
 def run(

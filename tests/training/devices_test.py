@@ -12,14 +12,10 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import open_checkpoint
 from bert_tf.modeling import Dropout
-from bert_tf.training import (
-    PretrainConfig,
-    create_devices,
-    devices,
-    distribution,
-    pretrain,
-)
+from bert_tf.training import PretrainConfig, create_devices, devices, pretrain
+from bert_tf.training.distribution import has_bfloat16_instructions, read_tf_config
 from tests.toy import workers
+from tests.toy.checkpoints import assert_equal
 from tests.toy.records import write_records
 
 
@@ -66,25 +62,21 @@ def test_mirrored_without_gpus_raises(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("cluster", "task", "message"),
+    ("cluster", "kind", "index", "message"),
     [
-        (None, None, "needs the environment variable TF_CONFIG"),
-        ({"worker": ["a:1"]}, {"type": "worker", "index": 1}, "the same cluster"),
-        ({"worker": ["a:1"]}, {"type": "worker", "index": -1}, "of the index -1"),
-        ({"worker": ["a:1"]}, {"type": "chief", "index": 0}, "no chief of the index 0"),
-        ({"worker": ["a"]}, {"type": "worker", "index": 0}, "with ports"),
-        ({"worker": ["a:1"]}, {"type": "worker"}, "KeyError..index"),
-        (
-            {"worker": ["a:1"], "ps": []},
-            {"type": "worker", "index": 0},
-            "at most one chief",
-        ),
-        (["a:1"], {"type": "worker", "index": 0}, "Received: TF_CONFIG="),
+        ({"worker": ["a:1"]}, "worker", 1, "the same cluster"),
+        ({"worker": ["a:1"]}, "worker", -1, "of the index -1"),
+        ({"worker": ["a:1"]}, "chief", 0, "no chief of the index 0"),
+        ({"worker": ["a:1"]}, "evaluator", 0, "KeyError..evaluator"),
+        ({"worker": ["a"]}, "worker", 0, "with ports"),
+        ({"worker": ["a:1"], "ps": []}, "worker", 0, "at most one chief"),
+        (["a:1"], "worker", 0, "Received: TF_CONFIG="),
+        ({}, "", 0, "needs the environment variable TF_CONFIG"),
     ],
 )
-def test_wrong_tf_config_is_named(monkeypatch, cluster, task, message):
-    config = json.dumps({"cluster": cluster, "task": task} if cluster else {})
-    monkeypatch.setenv("TF_CONFIG", config)
+def test_wrong_tf_config_is_named(monkeypatch, cluster, kind, index, message):
+    config = {"cluster": cluster, "task": {"type": kind, "index": index}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config if cluster else {}))
     with pytest.raises(ValueError, match=message):
         create_devices("multi_worker")
 
@@ -96,7 +88,7 @@ def test_chief_is_the_first_process(monkeypatch, kind, index, number):
     cluster = {"worker": ["a:1", "b:1"], "chief": ["c:1"]}
     config = {"cluster": cluster, "task": {"type": kind, "index": index}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
-    assert distribution.read_tf_config() == (["c:1", "a:1", "b:1"], number)
+    assert read_tf_config() == (["c:1", "a:1", "b:1"], number)
 
 
 @pytest.mark.parametrize(("flag", "found"), [("avx2", False), ("avx512_bf16", True)])
@@ -105,7 +97,7 @@ def test_processor_without_bfloat16_prints_a_line(
 ):
     file = tmp_path / "cpuinfo"
     file.write_text(f"flags\t\t: fpu sse4_2 {flag} sha_ni\n")
-    assert distribution.has_bfloat16_instructions(str(file)) == found
+    assert has_bfloat16_instructions(str(file)) == found
     monkeypatch.setattr(devices, "has_bfloat16_instructions", lambda: found)
     create_devices("default", "float32")
     create_devices("default", "mixed_bfloat16")
@@ -145,26 +137,17 @@ def test_workers_train_to_the_same_weights_as_one(
         write_records(
             tmp_path / "records", vocabulary, pairs, split, length=40, pairs_per_row=2
         )
-    options = {
-        "records": str(tmp_path / "records"),
-        "size": random_encoder(tmp_path, num_layers=1, max_sequence_length=40)["size"],
-        "dropout": 0.0,
-        "learning_rate": 1e-2,
-        "batch_size": 8,
-        "steps": 6,
-        "warmup_steps": 1,
-        "validate_every": 3,
-    }
-    options["strategy"] = "multi_worker"
+    size = random_encoder(tmp_path, num_layers=1, max_sequence_length=40)["size"]
+    options = {"records": str(tmp_path / "records"), "size": size, "dropout": 0.0}
+    options |= {"learning_rate": 1e-2, "batch_size": 8, "steps": 6, "warmup_steps": 1}
+    options |= {"validate_every": 3, "strategy": "multi_worker"}
     command = ["-m", "bert_tf.pretrain", *(f"--{k}={v}" for k, v in options.items())]
 
     workers.run(*command, f"--output={tmp_path / 'all'}", statuses=(0,) * count)
     options |= {"strategy": "default", "output": str(tmp_path / "one")}
     pretrain(PretrainConfig(**options))
     one, many = (open_checkpoint(tmp_path / name) for name in ("one", "all"))
-    expected, found = one.read_weights(), many.read_weights()
-    for name, weight in expected.items():
-        np.testing.assert_allclose(found[name], weight, atol=2e-5, err_msg=name)
+    assert_equal(many.read_weights(), one.read_weights(), atol=2e-5)
     for name, value in one.read_metrics().items():
         if name != "tokens_per_second":
             assert many.read_metrics()[name] == pytest.approx(value, rel=1e-4), name

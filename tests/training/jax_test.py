@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models and pre-training on the JAX backend of Keras, in processes of its own."""
 
-import dataclasses
+import functools
 import importlib.util
 import json
-import os
 import pathlib
 import signal
 import subprocess
@@ -18,10 +17,10 @@ from bert_tf.checkpoints import open_checkpoint
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.training import PretrainConfig, pretrain, read_history
 from tests.toy import workers
+from tests.toy.checkpoints import assert_equal
 from tests.toy.models import model_directory
 from tests.toy.records import write_records
 
-ROOT = pathlib.Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(
     not importlib.util.find_spec("jax"), reason="JAX is not installed."
 )
@@ -55,25 +54,21 @@ for options in json.loads(sys.argv[1]):
 """
 
 
-def on_cpus(devices: int) -> dict[str, str]:
-    return os.environ | {
-        "KERAS_BACKEND": "jax",
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-        "PYTHONPATH": str(ROOT),
-    }
+def arguments(options: dict, folder: pathlib.Path, runs: list[tuple[str, dict]]):
+    """Returns the arguments of Python that train in `folder`, by name and flags."""
+    runs = [options | flags | {"output": str(folder / name)} for name, flags in runs]
+    return "-c", PRETRAIN, json.dumps(runs)
 
 
-def pretrain_on_jax(runs: list[dict], devices: int) -> None:
-    command = [sys.executable, "-c", PRETRAIN, json.dumps(runs)]
-    subprocess.run(command, env=on_cpus(devices), check=True)
+def pretrain_on_jax(*options, devices: int) -> None:
+    command = sys.executable, *arguments(*options)
+    subprocess.run(command, env=workers.on_jax(devices), check=True)
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory, vocabulary, tiny_config):
+def options(tmp_path_factory, vocabulary, one_layer):
     """Options of ten steps with packed rows, from the same weights, without dropout."""
     folder = tmp_path_factory.mktemp("jax")
-    tiny_config = dataclasses.replace(tiny_config, num_layers=1)
     rng = np.random.default_rng(0)
     pairs = [
         ([2, *rng.integers(5, 40, n), 3, *rng.integers(5, 40, 5), 3], n + 2, n % 2)
@@ -83,52 +78,42 @@ def options(tmp_path_factory, vocabulary, tiny_config):
         write_records(
             folder / "records", vocabulary, pairs, split, length=32, pairs_per_row=2
         )
-    initial = model_directory(folder / "initial", tiny_config, vocabulary)
-    initial.save_weights(BertPretrainer(BertBackbone(tiny_config)))
-    return {
-        "records": str(folder / "records"),
-        "init_from": str(folder / "initial"),
-        "batch_size": 16,
-        "steps": 10,
-        "warmup_steps": 2,
-        "learning_rate": 1e-3,
-        "validate_every": 5,
-    }
+    initial = model_directory(folder / "initial", one_layer, vocabulary)
+    initial.save_weights(BertPretrainer(BertBackbone(one_layer)))
+    options = {"records": str(folder / "records"), "init_from": str(initial.path)}
+    options |= {"batch_size": 16, "steps": 10, "warmup_steps": 2}
+    return options | {"learning_rate": 1e-3, "validate_every": 5}
 
 
 # The flags of each run on eight devices, and the tolerance of its weights.
 RUNS = {
-    "adamw": ({"strategy": "mirrored"}, 2e-5),
-    "muon": ({"optimizer": "muon", "strategy": "mirrored"}, 2e-5),
+    "adamw": ({}, 2e-5),
+    "muon": ({"optimizer": "muon"}, 2e-5),
     # Adam's step has the size of the learning rate also for gradients that are rounding
     # errors, of either sign.
-    "bfloat16": ({"precision": "mixed_bfloat16", "strategy": "mirrored"}, 3e-3),
+    "bfloat16": ({"precision": "mixed_bfloat16"}, 3e-3),
     "less_memory": (
-        {"micro_batch_size": 1, "recompute": True, "strategy": "mirrored"}
-        | {"optimizer": "lamb"},
+        {"micro_batch_size": 1, "recompute": True, "optimizer": "lamb"},
         2e-5,
     ),
 }
+FLOAT16 = {"dropout": 0.1, "precision": "mixed_float16"}
 
 
 @pytest.fixture(scope="module")
 def on_jax(options, tmp_path_factory):
     """The folder of all model directories trained on JAX."""
     folder = tmp_path_factory.mktemp("models")
-    runs = [
-        options | flags | {"output": str(folder / name)}
-        for name, (flags, _) in RUNS.items()
-    ]
-    dropout = options | {"dropout": 0.1, "strategy": "mirrored"}
-    stopped = dropout | {"output": str(folder / "stopped")}
-    runs += [dropout | {"output": str(folder / "dropout")}]
-    runs += [stopped | {"stop_after": 7}, stopped]
+    mirrored = {"strategy": "mirrored"}
+    runs = [(name, flags | mirrored) for name, (flags, _) in RUNS.items()]
+    dropout = {"dropout": 0.1, **mirrored}
+    runs += [("dropout", dropout)]
+    runs += [("stopped", {"stop_after": 7, **dropout}), ("stopped", dropout)]
     # TensorFlow resumes from the state that JAX wrote.
-    runs += [options | {"output": str(folder / "unfinished"), "stop_after": 7}]
+    runs += [("unfinished", {"stop_after": 7})]
     # Two processes with a device each compute the same.
-    float16 = dropout | {"precision": "mixed_float16"}
-    runs += [float16 | {"output": str(folder / "float16"), "strategy": "default"}]
-    pretrain_on_jax(runs, devices=8)
+    runs += [("float16", FLOAT16)]
+    pretrain_on_jax(options, folder, runs, devices=8)
     return folder
 
 
@@ -136,34 +121,29 @@ def on_jax(options, tmp_path_factory):
 def on_two_processes(options, tmp_path_factory):
     """The folder of models that two processes trained, and what the first printed."""
     folder = tmp_path_factory.mktemp("processes")
-    options = options | {"strategy": "multi_worker"}
-    less_memory = {**RUNS["less_memory"][0], "strategy": "multi_worker"}
-    flags = {
-        "float16": {"dropout": 0.1, "precision": "mixed_float16"},
-        "less_memory": less_memory | {"stop_after": 7},
-        "adamw": {"kill_after": 7},
-    }
     runs = [
-        options | changes | {"output": str(folder / name)}
-        for name, changes in flags.items()
+        ("float16", FLOAT16),
+        ("less_memory", RUNS["less_memory"][0] | {"stop_after": 7}),
+        ("adamw", {"kill_after": 7}),
     ]
-    command = "-c", PRETRAIN, json.dumps(runs)
-    statuses = 1, -signal.SIGKILL
-    output, _ = workers.run(*command, environment=on_cpus(1), statuses=statuses)
+    output, _ = workers.run(
+        *arguments(options | {"strategy": "multi_worker"}, folder, runs),
+        environment=workers.on_jax(devices=1),
+        statuses=(1, -signal.SIGKILL),
+    )
     return folder, output
 
 
 @pytest.fixture(scope="module")
 def on_tensorflow(options, tmp_path_factory):
     """Returns a function that trains with flags on TensorFlow, once for each."""
-    folder, trained = tmp_path_factory.mktemp("tensorflow"), {}
+    folder = tmp_path_factory.mktemp("tensorflow")
 
-    def train(flags: dict) -> pathlib.Path:
-        key = "".join(map(str, flags.values())) or "adamw"
-        if key not in trained:
-            trained[key] = folder / key
-            pretrain(PretrainConfig(**options | flags | {"output": str(folder / key)}))
-        return trained[key]
+    @functools.cache
+    def train(**flags: str) -> pathlib.Path:
+        path = folder / ("".join(flags.values()) or "adamw")
+        pretrain(PretrainConfig(**options | flags | {"output": str(path)}))
+        return path
 
     return train
 
@@ -175,8 +155,7 @@ def assert_same_training(
     for a, b in zip(read_history(one), read_history(other), strict=True):
         for name in ("loss", "val_loss", "gradient_norm_max", "learning_rate"):
             assert a[name] == pytest.approx(b[name], rel=rtol), name
-    for a, b in zip(weights(one), weights(other), strict=True):
-        np.testing.assert_allclose(a, b, atol=atol)
+    assert_equal(weights(one), weights(other), atol=atol)
 
 
 def weights(path: pathlib.Path) -> list[np.ndarray]:
@@ -190,7 +169,7 @@ def test_ten_steps_equal_tensorflow(on_jax, on_tensorflow, name):
     chosen = {k: v for k, v in flags.items() if k in ("optimizer", "precision")}
     # Without AVX-512, TensorFlow's products of bfloat16 are rounded more often.
     rtol = 2**-8 if name == "bfloat16" else 2e-3
-    assert_same_training(on_jax / name, on_tensorflow(chosen), atol, rtol)
+    assert_same_training(on_jax / name, on_tensorflow(**chosen), atol, rtol)
 
 
 def test_two_processes_draw_the_masks_of_one_with_loss_scaling(
@@ -213,13 +192,12 @@ def test_one_process_resumes_what_two_began(
     flags, atol = RUNS[name]
     chosen = {k: v for k, v in flags.items() if k == "optimizer"}
     pretrain(PretrainConfig(**options | chosen | {"output": str(folder / name)}))
-    assert_same_training(folder / name, on_tensorflow(chosen), atol)
+    assert_same_training(folder / name, on_tensorflow(**chosen), atol)
 
 
 def test_resume_is_bit_equal_after_sigterm(on_jax):
     assert (on_jax / "stopped/training_state/ckpt-10.npz").exists()
-    for a, b in zip(weights(on_jax / "dropout"), weights(on_jax / "stopped")):
-        np.testing.assert_array_equal(a, b)
+    assert_equal(weights(on_jax / "dropout"), weights(on_jax / "stopped"))
     histories = read_history(on_jax / "dropout"), read_history(on_jax / "stopped")
     for a, b in zip(*histories, strict=True):
         assert a["loss"] == pytest.approx(b["loss"], rel=1e-6)
@@ -230,7 +208,7 @@ def test_tensorflow_resumes_from_a_state_of_jax(options, on_jax, on_tensorflow):
     assert read_history(unfinished)[-1]["step"] == 5
     assert (unfinished / "training_state/ckpt-7.npz").exists()
     pretrain(PretrainConfig(**options | {"output": str(unfinished)}))
-    assert_same_training(unfinished, on_tensorflow({}), atol=2e-5)
+    assert_same_training(unfinished, on_tensorflow(), atol=2e-5)
 
 
 def test_missing_devices_are_named(options, tmp_path):
@@ -239,10 +217,6 @@ def test_missing_devices_are_named(options, tmp_path):
         "tpu": "--strategy=tpu does not find its devices",
         "mirrored": "does not find its devices. Use --strategy=default",
     }
-    output = {"output": str(tmp_path / "model")}
-    runs = [
-        options | output | {"strategy": strategy, "message": message}
-        for strategy, message in messages.items()
-    ]
-    pretrain_on_jax(runs, devices=1)
+    runs = [("model", {"strategy": k, "message": v}) for k, v in messages.items()]
+    pretrain_on_jax(options, tmp_path, runs, devices=1)
     assert not (tmp_path / "model").exists()

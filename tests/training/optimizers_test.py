@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.training.optimizers import AdamW, Lamb, Muon, WarmupDecay
+from tests.toy.checkpoints import assert_equal
 
 
 @pytest.fixture(params=["TensorFlow", "other backends"])
@@ -100,9 +101,8 @@ SHAPES = {
 }
 
 
-def make_encoder_variables(seed=0):
-    rng = np.random.default_rng(seed)
-    variables = []
+def make_encoder_variables():
+    rng, variables = np.random.default_rng(0), []
     for path, shape in SHAPES.items():
         variable = keras.Variable(rng.normal(size=shape).astype("float32"))
         variable._path = path
@@ -110,12 +110,10 @@ def make_encoder_variables(seed=0):
     return variables
 
 
-def make_encoder_gradients(steps, seed=1):
-    rng = np.random.default_rng(seed)
-    return [
-        [rng.normal(size=shape).astype("float32") for shape in SHAPES.values()]
-        for _ in range(steps)
-    ]
+def make_encoder_gradients():
+    """Returns the gradients of three steps."""
+    rng, shapes = np.random.default_rng(1), SHAPES.values()
+    return [[rng.normal(size=shape).astype("f4") for shape in shapes] for _ in "123"]
 
 
 def newton_schulz(matrix):
@@ -138,10 +136,13 @@ def reference_muon(weight, gradients, rate, momentum=0.95, decay=0.01):
     return weight
 
 
-def test_muon_of_encoder_matrices_equals_numpy_reference():
-    variables, gradients = make_encoder_variables(), make_encoder_gradients(3)
+@pytest.mark.parametrize(
+    ("dtype", "least", "most"), [("float32", 0, 2e-6), ("bfloat16", 1e-5, 3e-3)]
+)
+def test_muon_of_encoder_matrices_equals_numpy_reference(dtype, least, most):
+    variables, gradients = make_encoder_variables(), make_encoder_gradients()
     start = [variable.numpy() for variable in variables]
-    optimizer = Muon(0.1, global_clipnorm=None)
+    optimizer = Muon(0.1, global_clipnorm=None, orthogonalization_dtype=dtype)
     optimizer.build(variables)
 
     apply = tf.function(lambda g: optimizer.apply(g))
@@ -151,28 +152,19 @@ def test_muon_of_encoder_matrices_equals_numpy_reference():
     for i, path in enumerate(SHAPES):
         if "kernel" in path:
             expected = reference_muon(start[i], [step[i] for step in gradients], 0.1)
-            np.testing.assert_allclose(variables[i].numpy(), expected, atol=2e-6)
+            error = np.abs(variables[i].numpy() - expected).max()
+            assert least < error < most
 
 
 def test_muon_of_other_weights_equals_adamw():
     muon, adamw = make_encoder_variables(), make_encoder_variables()
     for variables, optimizer in ((muon, Muon(0.1)), (adamw, AdamW(0.1))):
         optimizer.build(variables)
-        for step in make_encoder_gradients(3):
+        for step in make_encoder_gradients():
             optimizer.apply([tf.constant(g) for g in step])
     for path, ours, theirs in zip(SHAPES, muon, adamw, strict=True):
         equal = np.array_equal(ours.numpy(), theirs.numpy())
         assert equal == ("kernel" not in path), path
-
-
-def test_orthogonalization_in_bfloat16():
-    gradient = np.random.default_rng(0).normal(size=(1, 32, 64)).astype("float32")
-    update = Muon(orthogonalization_dtype="bfloat16")._orthogonalize(gradient)
-    assert update.dtype == "float32"
-    values = np.linalg.svd(update[0], compute_uv=False)
-    assert 0.63 < values.min() < values.max() < 1.27
-    rounded = tf.cast(tf.cast(update, "bfloat16"), "float32")
-    np.testing.assert_array_equal(update, rounded)
 
 
 @pytest.mark.parametrize("optimizer_class", [AdamW, Lamb, Muon])
@@ -192,8 +184,7 @@ def test_step_with_infinite_gradients_only_increments_iterations(optimizer_class
     optimizer.apply([tf.constant(gradient), tf.constant([0.4])])
     assert int(optimizer.iterations.numpy()) == 2
     assert np.isinf(optimizer.gradient_norm.numpy())
-    for variable, value in zip(state, before, strict=True):
-        np.testing.assert_array_equal(variable.numpy(), value)
+    assert_equal([variable.numpy() for variable in state], before)
 
 
 @pytest.mark.parametrize("optimizer_class", [AdamW, Lamb, Muon])
@@ -281,29 +272,23 @@ def test_weights_of_other_dtypes_are_refused():
 # --- Learning rate schedules -----------------------------------------------------
 
 
-def test_linear_schedule_warms_up_and_decays_to_zero():
-    schedule = WarmupDecay(1.0, warmup_steps=4, total_steps=10)
-    rates = [float(schedule(step)) for step in range(12)]
-    np.testing.assert_allclose(rates[:4], [0.25, 0.5, 0.75, 1.0])
-    np.testing.assert_allclose(np.diff(rates[4:10]), -1 / 7, rtol=1e-5)
-    np.testing.assert_allclose(rates[9:], [1 / 7, 0, 0], atol=1e-6)
-    rates = [float(WarmupDecay(1.0, 0, total_steps=2)(step)) for step in range(2)]
-    np.testing.assert_allclose(rates, [2 / 3, 1 / 3])
+DECAYED = np.arange(1, 6) / 5
 
 
 @pytest.mark.parametrize(
-    ("decay", "expected"),
+    ("arguments", "expected"),
     [
-        ("cosine", (1 + np.cos(np.pi * np.arange(1, 5) / 5)) / 2),
-        ("polynomial", np.sqrt(1 - np.arange(1, 5) / 5)),
-        ("constant", np.ones(4)),
+        ((2.0, 2, 6, "linear", 3), [1, 2, *2 * (1 - DECAYED)]),
+        ((2.0, 2, 6, "cosine", 3), [1, 2, *1 + np.cos(np.pi * DECAYED)]),
+        ((2.0, 2, 6, "polynomial", 3), [1, 2, *2 * np.sqrt(1 - DECAYED)]),
+        ((2.0, 2, 6, "constant", 3), [1, 2, 2, 2, 2, 2, 2]),
+        ((1.0, 0, 2), [2 / 3, 1 / 3, 0, 0]),  # Also after the last step.
     ],
 )
-def test_decays(decay, expected):
-    schedule = WarmupDecay(2.0, 2, 6, decay, first_step=3)
-    rates = [float(schedule(step)) for step in range(3, 9)]
-    np.testing.assert_allclose(rates[:2], [1.0, 2.0])
-    np.testing.assert_allclose(rates[2:], 2 * expected, rtol=1e-6)
+def test_schedules(arguments, expected):
+    schedule = WarmupDecay(*arguments)
+    rates = [float(schedule(schedule.first_step + n)) for n in range(len(expected))]
+    np.testing.assert_allclose(rates, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(

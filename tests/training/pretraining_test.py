@@ -1,63 +1,44 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-import contextlib
 import dataclasses
 import json
-import os
 import re
 import shlex
 import shutil
-import signal
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from bert_tf import cli
+from bert_tf import cli, training
 from bert_tf.checkpoints import open_checkpoint
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import AddedToken, TokenizerRules, Vocabulary
-from bert_tf.training import (
-    Devices,
-    PretrainConfig,
-    TrainingLoop,
-    create_optimizer,
-    pretrain,
-    pretraining,
-    read_history,
-    tensorflow_devices,
-)
+from bert_tf.training import PretrainConfig, TrainingLoop, pretrain, pretraining
 from bert_tf.training.pretraining import masked_batches
+from bert_tf.training.tensorflow_devices import TensorFlowSteps
+from tests.toy.checkpoints import assert_equal
+from tests.toy.interruption import at_step, kill, terminate
 from tests.toy.models import model_directory
 from tests.toy.records import write_records
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory, vocabulary):
-    """Learnable pairs: one letter per position, others in random next segments."""
-    folder = tmp_path_factory.mktemp("pretrain") / "records"
+def options(tmp_path_factory, vocabulary, random_encoder):
+    """Options of an encoder with one layer and dropout.
+
+    The pairs are learnable: one letter per position, others in random next segments.
+    """
+    folder = tmp_path_factory.mktemp("pretrain")
     first, follows, random = range(5, 11), range(11, 17), range(17, 23)
     rows = [([2, *first, 3, *follows, 3], 8, 0), ([2, *first, 3, *random, 3], 8, 1)]
-    write_records(folder, vocabulary, rows * 128)
-    write_records(folder, vocabulary, rows * 16, split="validation")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def size(tmp_path_factory, random_encoder):
-    """Returns `--size` of a one-layer encoder with dropout."""
-    folder = tmp_path_factory.mktemp("config")
-    encoder = random_encoder(folder, num_layers=1, dropout=0.1, attention_dropout=0.1)
-    return encoder["size"]
-
-
-@pytest.fixture(scope="module")
-def options(records, size, tmp_path_factory):
+    write_records(folder / "records", vocabulary, rows * 128)
+    write_records(folder / "records", vocabulary, rows * 16, split="validation")
+    encoder = {"num_layers": 1, "dropout": 0.1, "attention_dropout": 0.1}
     return PretrainConfig(
-        records=str(records),
-        output=str(tmp_path_factory.mktemp("models") / "whole"),
-        size=size,
+        records=str(folder / "records"),
+        output=str(folder / "whole"),
+        size=random_encoder(folder, **encoder)["size"],
         dropout=0.05,
         batch_size=16,
         steps=60,
@@ -92,9 +73,14 @@ def trained(two_phases):
     return open_checkpoint(two_phases.output), metrics
 
 
+def run(options, output, **changes):
+    """Trains with changed options, and returns the metrics."""
+    return pretrain(dataclasses.replace(options, output=str(output), **changes))
+
+
 def test_learns_and_writes_model_directory(trained):
     directory, metrics = trained
-    history = read_history(directory.path)
+    history = training.read_history(directory.path)
     assert [row["step"] for row in history] == [25, 50, 60]
     assert history[1]["loss"] < 0.7 * history[0]["loss"]
     assert history[1]["val_mlm_accuracy"] > 3 / 18  # Letters in the first records.
@@ -117,14 +103,6 @@ def test_learns_and_writes_model_directory(trained):
 def test_report_has_results_examples_and_the_command(trained, two_phases):
     directory, metrics = trained
     report = (directory.path / "report.md").read_text(encoding="utf-8")
-    headings = re.findall("^## (.*)", report, re.MULTILINE)
-    assert headings == [
-        "Held-out text",
-        "Training",
-        "Masked tokens",
-        "More training",
-        "Next steps",
-    ]
     for name in ("val_mlm_accuracy", "bigram_accuracy", "unigram_accuracy"):
         assert f" | {metrics[name]:.1%} |\n" in report, name
     assert f"| weights | {4090:,} |" in report
@@ -135,50 +113,19 @@ def test_report_has_results_examples_and_the_command(trained, two_phases):
     shown = re.findall(r"^\| .*\*\*\[\?\]\*\*.* \| (\S+) \| (\S+) \d+%, ", report, re.M)
     assert len(shown) > 2
     assert any(label == best for label, best in shown)
-    picture = ElementTree.parse(directory.path / "report.svg")
-    panels = [x.get("id") for x in picture.iter() if "axes_" in x.get("id", "")]
-    assert panels == ["axes_1", "axes_2"]
+    assert (directory.path / "report.svg").read_text().count('id="axes_') == 2
 
 
-class _Killed(Exception):
-    pass
-
-
-def kill():
-    raise _Killed
-
-
-def terminate():
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-@contextlib.contextmanager
-def act_at(step, act, method="check_signals"):
-    """Calls `act` before a method of the loop at some step."""
-    original = getattr(TrainingLoop, method)
-
-    def replacement(self, *arguments):
-        if self.step == step:
-            act()
-        return original(self, *arguments)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TrainingLoop, method, replacement)
-        yield
-
-
-def assert_same_weights(*paths):
-    models = [open_checkpoint(path).load_model(BertPretrainer) for path in paths]
-    for a, b in zip(*(model.get_weights() for model in models), strict=True):
-        np.testing.assert_array_equal(a, b)
+def weights(path):
+    return open_checkpoint(path).load_model(BertPretrainer).get_weights()
 
 
 def test_history_without_states_is_not_overwritten(trained, two_phases, tmp_path):
     copy = shutil.copytree(trained[0].path, tmp_path / "copy")
     shutil.rmtree(copy / "training_state")
     with pytest.raises(ValueError, match="has a history of 60 steps but no training"):
-        pretrain(dataclasses.replace(two_phases, output=str(copy)))
-    assert read_history(copy) == read_history(trained[0].path)
+        run(two_phases, copy)
+    assert training.read_history(copy) == training.read_history(trained[0].path)
 
 
 @pytest.mark.slow
@@ -188,38 +135,35 @@ def test_damaged_record_is_named(options, tmp_path):
     content = bytearray(file.read_bytes())
     content[1000] ^= 1
     file.write_bytes(content)
-    changed = dataclasses.replace(
-        options, records=str(records), output=str(tmp_path / "model")
-    )
-    with pytest.raises(
-        ValueError, match=rf"^{file} is damaged: .* Remove .* and rerun"
-    ):
-        pretrain(changed)
+    message = rf"^{file} is damaged: .* Remove .* and rerun"
+    with pytest.raises(ValueError, match=message):
+        run(options, tmp_path / "model", records=str(records))
 
 
 @pytest.mark.slow
 def test_resume_is_bit_equal_after_signals_and_a_kill(
-    trained, two_phases, tmp_path, capsys
+    trained, two_phases, tmp_path, monkeypatch, capsys
 ):
-    options = dataclasses.replace(two_phases, output=str(tmp_path / "interrupted"))
-    states = tmp_path / "interrupted/training_state"
+    output, states = tmp_path / "interrupted", tmp_path / "interrupted/training_state"
     # Within an epoch, in an evaluation, between two states of the second phase.
-    for step, act, method in (
+    for step, act, name in (
         (7, terminate, "check_signals"),
         (25, terminate, "evaluate"),
         (55, kill, "check_signals"),
     ):
-        raised = pytest.raises(SystemExit if act == terminate else _Killed)
-        with act_at(step, act, method), raised as ended:
-            pretrain(options)
+        with monkeypatch.context() as patch:
+            method = at_step(step, getattr(TrainingLoop, name), act)
+            patch.setattr(TrainingLoop, name, method)
+            with pytest.raises((SystemExit, InterruptedError)) as ended:
+                run(two_phases, output)
         if act == terminate:
             assert ended.value.code == 0
             line = f"Stopped by SIGTERM. Step {step} is saved in {states}. Rerun the"
             assert line in capsys.readouterr().out
             assert (states / f"ckpt-{step}.npz").exists()
-    pretrain(options)
-    assert_same_weights(trained[0].path, options.output)
-    histories = read_history(trained[0].path), read_history(options.output)
+    run(two_phases, output)
+    assert_equal(weights(output), weights(trained[0].path))
+    histories = map(training.read_history, (trained[0].path, output))
     for a, b in zip(*histories, strict=True):
         for name in a.keys() - {"tokens_per_second"}:
             assert b[name] == pytest.approx(a[name], rel=1e-6), name
@@ -230,103 +174,82 @@ def test_metrics_are_read_once_in_several_steps(
     trained, two_phases, tmp_path, monkeypatch
 ):
     """As on accelerators."""
-    monkeypatch.setattr(Devices, "steps_per_call", 20)
-    counts, run = [], tensorflow_devices.TensorFlowSteps.run
+    monkeypatch.setattr(training.Devices, "steps_per_call", 20)
+    counts, run_steps = [], TensorFlowSteps.run
 
     def counted(self, iterator, count):
         counts.append(count)
-        return run(self, iterator, count)
+        return run_steps(self, iterator, count)
 
-    monkeypatch.setattr(tensorflow_devices.TensorFlowSteps, "run", counted)
-    pretrain(dataclasses.replace(two_phases, output=str(tmp_path / "model")))
+    monkeypatch.setattr(TensorFlowSteps, "run", counted)
+    run(two_phases, tmp_path)
     assert counts == [20, 5, 20, 5, 10]
-    for one, other in zip(
-        read_history(trained[0].path), read_history(tmp_path / "model")
-    ):
+    histories = map(training.read_history, (trained[0].path, tmp_path))
+    for one, other in zip(*histories, strict=True):
         for name in ("loss", "val_loss", "gradient_norm", "gradient_norm_max"):
             assert one[name] == pytest.approx(other[name], rel=1e-3), name
 
 
 @pytest.mark.slow
 def test_lamb_with_float16_and_less_memory_on_two_devices(options, tmp_path):
-    options = dataclasses.replace(
-        options,
-        output=str(tmp_path / "half"),
-        optimizer="lamb",
-        decay="polynomial",
-        precision="mixed_float16",
-        strategy="mirrored",
-        micro_batch_size=4,
-        recompute=True,
-        save_every=0.0,
-        steps=30,
-    )
-    metrics = pretrain(options)
+    changes = {"optimizer": "lamb", "decay": "polynomial", "strategy": "mirrored"}
+    changes |= {"precision": "mixed_float16", "micro_batch_size": 4, "recompute": True}
+    metrics = run(options, tmp_path, save_every=0.0, steps=30, **changes)
     assert metrics["val_mlm_accuracy"] > 1.5 * metrics["unigram_accuracy"]
     # A state after each step; the last two are kept.
-    states = (tmp_path / "half/training_state").glob("*.npz")
+    states = (tmp_path / "training_state").glob("*.npz")
     assert {path.name for path in states} == {"ckpt-29.npz", "ckpt-30.npz"}
 
 
 @pytest.mark.usefixtures("eagerly")
 def test_embeddings_of_muon_are_scaled_and_outputs_stay(options, tmp_path, monkeypatch):
     changes = {"optimizer": "muon", "steps": 2, "warmup_steps": 1, "validate_every": 2}
-    run = dataclasses.replace(options, output=str(tmp_path), **changes)
-    batch = next(iter(pretraining.masked_batches(run, 1, run.phases()[0])))[0]
-    outputs = []
+    batch = next(iter(masked_batches(options, 1, options.phases()[0])))[0]
+    outputs, scale_embeddings = [], pretraining.scale_embeddings
 
-    def scale(model, scale_embeddings=pretraining.scale_embeddings):
+    def scale(model):
         outputs.append(model.predict_on_batch(batch))
         scale_embeddings(model)
         outputs.append(model.predict_on_batch(batch))
 
     monkeypatch.setattr(pretraining, "scale_embeddings", scale)
-    pretrain(run)
-    for name in ("mlm", "nsp"):
-        np.testing.assert_array_equal(outputs[0][name], outputs[1][name])
+    run(options, tmp_path, **changes)
+    assert_equal(*outputs)
     written = open_checkpoint(tmp_path).read_weights()
     tokens = written["embeddings/token_embedding/embeddings"]
     assert 0.5**0.5 < np.sqrt(np.mean(tokens**2)) / 0.02 < 2**0.5
 
 
-def test_finished_run_is_not_trained_again(trained, two_phases):
-    before = trained[0].load_model(BertPretrainer).get_weights()
-    assert pretrain(two_phases) == trained[1]
-    after = trained[0].load_model(BertPretrainer).get_weights()
-    for a, b in zip(before, after, strict=True):
-        np.testing.assert_array_equal(a, b)
-    changed = dataclasses.replace(two_phases, dropout=0.0)
-    with pytest.raises(ValueError, match=r"dropout: 0\.05 before, 0\.0 now"):
-        pretrain(changed)
-
-
-def test_resuming_compares_the_content_of_the_records(
-    trained, two_phases, tmp_path, vocabulary
-):
+def test_finished_run_is_not_trained_again(trained, two_phases, tmp_path, vocabulary):
+    """Records are compared by content."""
+    directory, metrics = trained
     first, second = two_phases.records.split(",")
     moved = shutil.copytree(first, tmp_path / "moved")
-    run = dataclasses.replace(two_phases, records=f"{moved},{second}")
-    assert pretrain(run) == trained[1]
+    options = dataclasses.replace(two_phases, records=f"{moved},{second}")
+    before = weights(directory.path)
+    assert pretrain(options) == metrics
+    assert_equal(weights(directory.path), before)
+    with pytest.raises(ValueError, match=r"dropout: 0\.05 before, 0\.0 now"):
+        pretrain(dataclasses.replace(options, dropout=0.0))
     # Of the same sizes, with other tokens.
     rows = [([2, *range(5, 11), 3, *range(17, 23), 3], 8, 0)] * 256
     write_records(moved, vocabulary, rows)
     message = r"records_content: \['256 rows of 16 tokens, \w+', .* before, \['256 rows"
     with pytest.raises(ValueError, match=message):
-        pretrain(run)
+        pretrain(options)
 
 
 def test_longer_training_of_a_finished_one(trained, two_phases, tmp_path, capsys):
     copy = shutil.copytree(trained[0].path, tmp_path / "copy")
-    run = dataclasses.replace(two_phases, output=str(copy), steps=(50, 12))
-    pretrain(run)
+    run(two_phases, copy, steps=(50, 12))
     line = "Training to step 62 instead of 60, with the learning rates of the longer"
     assert line in capsys.readouterr().out
-    history = read_history(copy)
+    history = training.read_history(copy)
     assert [row["step"] for row in history] == [25, 50, 60, 62]
     assert open_checkpoint(copy).options["steps"] == [50, 12]
     for fewer in ((50, 11), (49, 13)):
         with pytest.raises(ValueError, match="--steps must have the same numbers as"):
-            pretrain(dataclasses.replace(run, steps=fewer))
+            run(two_phases, copy, steps=fewer)
 
 
 def test_checkpoints_of_the_last_and_the_best_evaluation(
@@ -343,8 +266,39 @@ def test_checkpoints_of_the_last_and_the_best_evaluation(
     folders = list((tmp_path / "m/checkpoints").iterdir())
     assert {path.name for path in folders} == {"step-2", "step-4", "step-5"}
     for path in folders:
-        bias = open_checkpoint(path).load_model(BertPretrainer).mlm_head.bias
+        bias = open_checkpoint(path).read_weights()["mlm_head/bias"]
         assert path.name == f"step-{bias[0]:.0f}"
+
+
+# --- Phases ----------------------------------------------------------------------
+
+
+def test_phases_are_consecutive(two_phases, vocabulary):
+    first, second = two_phases.phases()
+    assert f"{first.records.path},{second.records.path}" == two_phases.records
+    assert (first.first_step, first.end) == (0, 50)
+    assert (second.first_step, second.end) == (50, 60)
+    assert (first.batch_size, second.batch_size) == (16, 8)
+    assert first.records.vocabulary == second.records.vocabulary == vocabulary
+    assert first.schedule == training.WarmupDecay(1e-2, 10, 50)
+    assert second.schedule == training.WarmupDecay(5e-3, 2, 10, first_step=50)
+    one = dataclasses.replace(two_phases, learning_rate=0.1, warmup_steps=3)
+    assert {p.schedule for p in one.phases()} == {training.WarmupDecay(0.1, 3, 60)}
+    default = dataclasses.replace(one, steps=(300, 199), warmup_steps=None)
+    assert {p.schedule for p in default.phases()} == {training.WarmupDecay(0.1, 4, 499)}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"steps": 9}, "--steps must have one number for each of the 2"),
+        ({"steps": (1, 2, 3)}, "for each of the 2 --records. Received: steps=1,2,3"),
+        ({"warmup_steps": (1, 2, 3)}, "--warmup_steps must have one number for each"),
+    ],
+)
+def test_inconsistent_numbers_raise(two_phases, change, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(two_phases, **change).phases()
 
 
 def test_masking_rates_of_phases_and_of_validation(two_phases):
@@ -361,52 +315,34 @@ def test_masking_rates_of_phases_and_of_validation(two_phases):
 
 def test_phases_with_the_same_records_continue_in_them(options):
     repeated = f"{options.records},{options.records}"
-    run = dataclasses.replace(
-        options, records=repeated, steps=(3, 2), warmup_steps=1, batch_size=4
-    )
-    first, second = run.phases()
-    expected, _, _ = next(iter(masked_batches(run, 1, first, first_step=3)))
-    found, _, _ = next(iter(masked_batches(run, 1, second)))
-    for name, values in expected.items():
-        np.testing.assert_array_equal(found[name], values)
+    changes = {"steps": (3, 2), "warmup_steps": 1, "batch_size": 4}
+    options = dataclasses.replace(options, records=repeated, **changes)
+    first, second = options.phases()
+    expected, _, _ = next(iter(masked_batches(options, 1, first, first_step=3)))
+    found, _, _ = next(iter(masked_batches(options, 1, second)))
+    assert_equal(found, expected)
 
 
 def test_optimizer_has_the_dtypes_of_the_precision(options):
     for precision, dtype in (("float16", "float32"), ("bfloat16", "bfloat16")):
         changed = {"optimizer": "muon", "precision": f"mixed_{precision}"}
         changed = dataclasses.replace(options, **changed)
-        optimizer = create_optimizer(changed, changed.phases()[0].schedule)
+        optimizer = training.create_optimizer(changed, changed.phases()[0].schedule)
         assert optimizer.orthogonalization_dtype == dtype
         assert optimizer.dynamic_loss_scale == (precision == "float16")
 
 
 @pytest.mark.slow
 def test_every_token_is_predicted_without_next_sentence(options, tmp_path):
-    options = dataclasses.replace(
-        options,
-        output=str(tmp_path / "all"),
-        next_sentence_prediction=False,
-        mask_selection_rate=1.0,
-    )
-    metrics = pretrain(options)
+    all_tokens = {"next_sentence_prediction": False, "mask_selection_rate": 1.0}
+    metrics = run(options, tmp_path / "all", **all_tokens)
     assert metrics["val_loss"] == pytest.approx(metrics["val_mlm_loss"], abs=1e-6)
-    directory = open_checkpoint(options.output)
-    assert directory.head == {
-        "kind": "pretrainer",
-        "newly_initialized": ["pooler", "nsp"],
-    }
-
+    new = open_checkpoint(tmp_path / "all").head["newly_initialized"]
+    assert new == ["pooler", "nsp"]
     # Another run starts from its weights.
-    further = dataclasses.replace(
-        options,
-        output=str(tmp_path / "further"),
-        init_from=options.output,
-        size="",
-        steps=2,
-        warmup_steps=1,
-        learning_rate=0.0,
-    )
-    again = pretrain(further)
+    further = {"init_from": str(tmp_path / "all"), "size": "", **all_tokens}
+    further |= {"steps": 2, "warmup_steps": 1, "learning_rate": 0.0}
+    again = run(options, tmp_path / "further", **further)
     assert again["val_mlm_accuracy"] == metrics["val_mlm_accuracy"]
 
 
@@ -421,9 +357,8 @@ def test_init_from_with_other_vocabulary_or_tokenizer_raises(
         source = tmp_path / str(number)
         kind = "vocabulary" if change is other else "tokenizer"
         model_directory(source, tiny_config, **{"vocabulary": vocabulary} | change)
-        changed = dataclasses.replace(options, init_from=str(source))
         with pytest.raises(ValueError, match=f"has another {kind} than"):
-            pretrain(changed)
+            run(options, tmp_path / "new", init_from=str(source))
 
 
 @pytest.mark.slow
@@ -433,30 +368,11 @@ def test_init_from_with_fewer_tokens(options, tmp_path, tiny_config):
     before = model_directory(tmp_path / "before", config, Vocabulary(tokens[:-1]))
     before.save_weights(BertPretrainer(BertBackbone(config)))
     further = {"init_from": str(before.path), "size": "", "steps": 1}
-    further |= {"learning_rate": 0.0, "warmup_steps": 0, "output": str(tmp_path / "a")}
-    pretrain(dataclasses.replace(options, **further))
-    after = open_checkpoint(further["output"]).read_weights()
+    further |= {"learning_rate": 0.0, "warmup_steps": 0}
+    run(options, tmp_path / "after", **further)
+    after = open_checkpoint(tmp_path / "after").read_weights()
     for name, values in before.read_weights().items():
         np.testing.assert_array_equal(after[name][: len(values)], values)
-
-
-@pytest.mark.slow
-def test_divergence_raises_and_keeps_weights(options, tmp_path):
-    options = dataclasses.replace(
-        options,
-        output=str(tmp_path / "diverged"),
-        learning_rate=1e30,
-        warmup_steps=0,
-        validate_every=1,
-    )
-    with pytest.raises(ValueError, match="not finite"):
-        pretrain(options)
-    directory = open_checkpoint(options.output)
-    for weight in directory.load_model(BertPretrainer).get_weights():
-        assert np.isfinite(weight).all()
-    # The first step produced the weights that the second one failed with.
-    (saved_step,) = (row["step"] for row in read_history(directory.path))
-    assert saved_step == 1
 
 
 @pytest.mark.parametrize(
@@ -465,10 +381,7 @@ def test_divergence_raises_and_keeps_weights(options, tmp_path):
         ({"records": "nowhere"}, r"nowhere has no manifest\.json"),
         ({"batch_size": 3, "strategy": "mirrored"}, "use --batch_size=4"),
         ({"micro_batch_size": 3}, "micro_batch_size=3, rows=16"),
-        (
-            {"warmup_steps": 60},
-            "`warmup_steps` must be at least 0 and below .* steps=60",
-        ),
+        ({"warmup_steps": 60}, "`warmup_steps` must be at least 0 and .* steps=60"),
         ({"init_from": "nowhere"}, "no checkpoint folder nowhere"),
         ({"size": "mini"}, "trained weights. Omit --size and pass .* size='mini'"),
         ({"initialization": "corpus"}, "pass --initialization=normal"),
@@ -480,16 +393,12 @@ def test_invalid_options_raise_before_writing(
 ):
     if {"size", "initialization"} & change.keys():
         change = {"init_from": str(trained[0].path), **change}
-    changed = dataclasses.replace(options, output=str(tmp_path / "new"), **change)
     with pytest.raises(ValueError, match=message):
-        pretrain(changed)
+        run(options, tmp_path / "new", **change)
     assert not (tmp_path / "new").exists()
 
 
-def test_records_longer_than_the_model_raise(options, tmp_path):
-    records = shutil.copytree(options.records, tmp_path / "records")
-    manifest = json.loads((records / "manifest.json").read_text())
-    long = json.dumps(manifest | {"max_sequence_length": 64})
-    (records / "manifest.json").write_text(long)
-    with pytest.raises(ValueError, match="sequences of 64 tokens"):
-        pretrain(dataclasses.replace(options, records=str(records)))
+def test_records_longer_than_the_model_raise(options, random_encoder, tmp_path):
+    size = random_encoder(tmp_path, max_sequence_length=8)["size"]
+    with pytest.raises(ValueError, match="sequences of 16 tokens"):
+        run(options, tmp_path / "new", size=size)
