@@ -5,8 +5,6 @@
 docs/migration.md lists what cannot work.
 """
 
-import dataclasses
-
 import keras
 import numpy as np
 import pytest
@@ -71,34 +69,28 @@ class OwnStep(heads.SequenceClassifier):
         return {"own": loss}
 
 
-def own_step():
-    model = classifier(model=OwnStep)
-    assert "own" in fit(model)
-    return model
+def assert_trains_alike(model, plain, **options):
+    expected = trained(plain, **options).get_weights()
+    assert_equal(trained(model).get_weights(), expected, atol=1e-5)
 
 
-def accumulated():
-    return trained(classifier(bert_tf.AdamW(0.1, gradient_accumulation_steps=2)))
+def test_custom_train_step():
+    assert "own" in fit(classifier(model=OwnStep))
+    assert_trains_alike(classifier(model=OwnStep), classifier())
 
 
-def whole():
-    return trained(classifier(bert_tf.AdamW(0.1)), batch_size=8)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["jit_compile", "steps_per_execution"])
+def test_arguments_of_compile(name):
+    value = {"jit_compile": True, "steps_per_execution": 2}[name]
+    assert_trains_alike(classifier(**{name: value}), classifier())
 
 
-@pytest.mark.parametrize(
-    ("habit", "plain"),
-    [
-        (own_step, trained),
-        pytest.param(accumulated, whole, marks=pytest.mark.slow),
-        pytest.param(lambda: trained(classifier(jit_compile=True)), trained,
-                     marks=pytest.mark.slow),
-        pytest.param(lambda: trained(classifier(steps_per_execution=2)), trained,
-                     marks=pytest.mark.slow),
-    ],
-    ids=["train_step", "accumulation", "jit_compile", "steps"],
-)  # fmt: skip
-def test_weights_equal_those_of_a_plain_training(habit, plain):
-    assert_equal(habit().get_weights(), plain().get_weights(), atol=1e-5)
+@pytest.mark.slow
+def test_accumulated_gradients():
+    accumulating = bert_tf.AdamW(0.1, gradient_accumulation_steps=2)
+    plain = classifier(bert_tf.AdamW(0.1))
+    assert_trains_alike(classifier(accumulating), plain, batch_size=8)
 
 
 def test_custom_compute_loss():
@@ -188,17 +180,3 @@ def test_export_of_keras(tmp_path):
     loaded = tf.saved_model.load(tmp_path / "saved")
     answer = loaded.serve({name: tf.constant(x) for name, x in X.items()})
     close(answer, model(X), atol=1e-6)
-
-
-def test_towers_with_shared_and_with_own_weights():
-    shared = encoder()
-    other = bert_tf.BertBackbone(dataclasses.asdict(CONFIG), name="other")
-    towers, inputs = [], []
-    for prefix, tower in (("a", shared), ("b", shared), ("c", other)):
-        x = {n: keras.Input((None,), dtype="int32", name=f"{prefix}_{n}") for n in X}
-        towers.append(tower(x)["pooled_output"])
-        inputs.append(x)
-    scores = keras.layers.Dot(1)([towers[0], towers[1]]) + 0 * towers[2][:, :1]
-    pooled = np.array(shared(X)["pooled_output"])
-    found = keras.Model(inputs, scores)([X, X, X])[:, 0]
-    close(found, (pooled**2).sum(1), rtol=1e-5)
