@@ -25,7 +25,7 @@ import tensorflow as tf
 import bert_tf
 import tasks
 from benchmarks import structure
-from bert_tf import checkpoints, cli, data, finetuning, heads, modeling
+from bert_tf import cli, data, finetuning, heads, modeling
 from tests.toy.models import model_directory
 from tests.toy.records import write_records
 
@@ -167,40 +167,45 @@ def test_api_pages_list_the_interface(package):
     assert set(re.findall("^ +- (.*)", page, re.MULTILINE)) == set(INDEX[package])
 
 
-@pytest.mark.slow
-def test_keras_scripts_run(tmp_path, monkeypatch, vocabulary, tiny_config, capsys):
-    (head,) = python_blocks(README)
-    extend, script = python_blocks(ROOT / "docs/pretraining.md")
+@pytest.fixture
+def folder(tmp_path, monkeypatch, vocabulary, tiny_config) -> pathlib.Path:
+    """The current folder, with what the code of the docs reads."""
     pair = [2, *range(5, 11), 3, *range(11, 17), 3]
+    rows, packed = [(pair, 8, 0)] * 64, {"length": 32, "pairs_per_row": 2}
     for split in ("train", "validation"):
-        rows = [(pair, 8, i % 2) for i in range(48)]
-        packed = {"length": 32, "pairs_per_row": 2}
         write_records(tmp_path / "records", vocabulary, rows, split, **packed)
+    path = tmp_path / "models/mini"
+    encoder = model_directory(path, tiny_config, vocabulary, {"kind": "encoder"})
+    encoder.save_weights(bert_tf.BertBackbone(tiny_config))
+    vocabulary.write(tmp_path / "vocab.txt")
+    bert_tf.Vocabulary((*vocabulary.tokens, "dog")).write(tmp_path / "domain.txt")
     monkeypatch.chdir(tmp_path)
-    exec(script, {})
+    return tmp_path
+
+
+def run(code: str, **names) -> dict:
+    """Runs code of the docs; returns its variables."""
+    exec(textwrap.dedent(code), names)
+    return names
+
+
+@pytest.mark.slow
+def test_keras_scripts_run(folder, vocabulary, capsys):
+    extend, script = python_blocks(ROOT / "docs/pretraining.md")
+    run(script)
     assert capsys.readouterr().out.rstrip().endswith("(1, 128)")
-    save_encoder("models/mini", tiny_config, vocabulary)
-    bert_tf.Vocabulary((*vocabulary.tokens, "dog")).write("domain.txt")
-    exec(extend, {})
+    run(extend)
     extended = bert_tf.Vocabulary.from_file("extended.txt").tokens
     assert extended == (*vocabulary.tokens, "dog")
-    names = {}
-    exec(head, names)
+    (head,) = python_blocks(README)
+    names = run(head)
     served = tf.saved_model.load("saved_models/film/1").signatures["serving_default"]
     answer = served(text=tf.constant(names["texts"]))["score"]
     expected = names["model"](names["texts"])
     np.testing.assert_allclose(answer, expected, atol=1e-6)
-    names = {}
-    for script in python_blocks(ROOT / "docs/migration.md")[:2]:
-        exec(script, names)
+    names = run("\n".join(python_blocks(ROOT / "docs/migration.md")[:2]))
     logits = names["model"].predict(names["inputs"])
     np.testing.assert_allclose(logits, names["logits"], atol=1e-6)
-
-
-def save_encoder(path, config, vocabulary) -> checkpoints.ModelDirectory:
-    directory = model_directory(path, config, vocabulary, {"kind": "encoder"})
-    directory.save_weights(bert_tf.BertBackbone(config))
-    return directory
 
 
 EXAMPLES = [
@@ -214,68 +219,48 @@ EXAMPLES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_examples_in_docstrings_run(
-    example, tmp_path, monkeypatch, vocabulary, tiny_config
-):
-    pair = [2, *range(5, 11), 3, *range(11, 17), 3]
-    write_records(tmp_path / "records", vocabulary, [(pair, 8, 0)] * 64)
-    vocabulary.write(tmp_path / "vocab.txt")
-    monkeypatch.chdir(tmp_path)
+def test_examples_in_docstrings_run(example, folder, vocabulary):
     names = {
         name: getattr(package, name)
         for package in (modeling, heads, bert_tf)
         for name in package.__all__
     }
     names["config"] = bert_tf.BertConfig.from_size("tiny", vocabulary.size)
-    names |= {"keras": keras, "np": np}
-    if "models/mini" in example:
-        save_encoder("models/mini", tiny_config, vocabulary)
-    exec(
-        textwrap.dedent(example).replace("steps_per_epoch=100", "steps_per_epoch=1"),
-        names,
-    )
+    run(example.replace("h=100", "h=1"), keras=keras, np=np, **names)
 
 
 @pytest.mark.slow
-def test_task_in_docs_trains_and_answers(
-    tmp_path, monkeypatch, vocabulary, tiny_config
-):
+def test_task_in_docs_trains_and_answers(folder, monkeypatch):
     (script,) = python_blocks(ROOT / "docs/adding_a_task.md")
     assert len(script.splitlines()) <= 80
-    (tmp_path / "acceptability.py").write_text(script)
+    (folder / "acceptability.py").write_text(script)
     monkeypatch.setitem(heads.HEADS, "acceptability", None)
-    monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(tmp_path)])
+    monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(folder)])
     task = importlib.import_module("tasks.acceptability").Acceptability
-    for name in ("train", "dev"):
-        rows = [f"the cat sat {'on ' * (i % 2)}\t{i % 2}" for i in range(12)]
-        (tmp_path / f"{name}.tsv").write_text("\n".join(["sentence\tlabel", *rows]))
-    source = save_encoder(tmp_path / "encoder", tiny_config, vocabulary)
+    texts = [f"the cat sat{' on' * (i % 2)}" for i in range(12)]
+    rows = [{"sentence": text, "label": i % 2} for i, text in enumerate(texts)]
+    data.write_table("data.tsv", rows)
     options = task.Config(
-        train_file=str(tmp_path / "train.tsv"),
-        dev_file=str(tmp_path / "dev.tsv"),
-        init_from=str(source.path),
-        output=str(tmp_path / "model"),
-        export=str(tmp_path / "served"),
+        train_file="data.tsv",
+        dev_file="data.tsv",
+        init_from="models/mini",
+        output="model",
+        export="served",
         epochs=1,
         max_sequence_length=16,
     )
-    finetuning.fine_tune(task, options)
-    metrics = json.loads((tmp_path / "model/metrics.json").read_text())
+    metrics = finetuning.fine_tune(task, options)
     assert "matthews_correlation" in metrics["dev"]
-    assert (tmp_path / "model/predictions_dev.tsv").exists()
-    assert (tmp_path / "served/1/saved_model.pb").exists()
+    assert (folder / "model/predictions_dev.tsv").exists()
+    assert (folder / "served/1/saved_model.pb").exists()
 
     # As another process, which has not imported the task.
     del heads.HEADS["acceptability"], sys.modules["tasks.acceptability"]
-    texts = ["the cat sat", "on"]
-    loaded = bert_tf.load(tmp_path / "model").predict(texts)
-    data.write_table(tmp_path / "new.tsv", [{"sentence": text} for text in texts])
-    flags = {"model": str(tmp_path / "model"), "input": str(tmp_path / "new.tsv")}
-    output = str(tmp_path / "answers.csv")
-    options = finetuning.PredictConfig(predict=True, output=output, **flags)
-    finetuning.run_task(task, options)
-    rows = data.read_table(output)
-    assert [row["prediction"] for row in rows] == loaded["label"].tolist()
+    loaded = bert_tf.load("model").predict(texts)
+    options = {"predict": True, "model": "model", "input": "data.tsv"}
+    finetuning.run_task(task, finetuning.PredictConfig(output="new.csv", **options))
+    found = [row["prediction"] for row in data.read_table("new.csv")]
+    assert found == loaded["label"].tolist()
 
 
 # Flags that make the commands of the README small enough for a test.

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The notebook in examples/ runs to the last cell, and so do the scripts."""
 
+import json
 import pathlib
 import re
 import runpy
@@ -9,14 +10,12 @@ import sys
 
 import nbclient
 import nbformat
+import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import heads, serving
-from bert_tf.checkpoints import ModelDirectory
-from bert_tf.serving import DevServer
+from bert_tf import client
 from examples import demo
-from tests.toy.saved_model import write_toy_model
 
 ROOT = pathlib.Path(__file__).parents[1]
 NOTEBOOK = ROOT / "examples/checkpoint_to_served_answer.ipynb"
@@ -44,68 +43,51 @@ def test_notebook_answers_over_grpc(tmp_path, monkeypatch):
     assert re.search(r"clever\. -> good .*\n.*dull\. -> bad ", printed)
 
 
-def letter_counts(prompt: str = "") -> heads.Signature:
-    """Returns a signature whose vectors count the letters a, b and c."""
-
-    @heads.signature(heads.string_input("text"))
-    def count(text):
-        others = ("[^a]", "[^b]", "[^c]")
-        only = [tf.strings.regex_replace(prompt + text, x, "") for x in others]
-        counts = tf.stack([tf.strings.length(letters) for letters in only], axis=1)
-        return {"sentence_embedding": tf.cast(counts, tf.float32)}
-
-    return count
+HEADS = {
+    "toy": {"kind": "encoder"},
+    "dots": {"similarity_fn_name": "dot", "prompts": {"query": "a", "passage": "c"}},
+}
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory, tiny_config, vocabulary):
-    """A server with sentence encoders and a cross-encoder."""
-    folder = tmp_path_factory.mktemp("served")
-    prompts = {"query": "a", "passage": "c"}
-    model_heads = {
-        "toy": {"kind": "encoder"},
-        "dots": {"similarity_fn_name": "dot", "prompts": prompts},
-    }
-    for name, head in model_heads.items():
-        signatures = {"sentence_embedding": letter_counts()}
-        signatures |= {k: letter_counts(v) for k, v in head.get("prompts", {}).items()}
-        directory = ModelDirectory(folder, tiny_config, vocabulary, True, head, {})
-        serving.export_saved_model(signatures, folder / name, checkpoint=directory)
-    write_toy_model(folder / "scorer", 1, serving_default="score")
-    names = (*model_heads, "scorer")
-    with DevServer({name: folder / name for name in names}) as server:
-        yield server.address
+def answer(self, inputs, model, signature="", timeout=0):
+    """Answers as servers do: vectors count the letters a, b and c.
+
+    "scorer" scores a pair by the length of its second text.
+    """
+    if model == "scorer":
+        return {"score": np.array([len(text) for text in inputs["text_b"]])}
+    if signature == "metadata":
+        return {"json": [json.dumps({"head": HEADS[model]})]}
+    prompt = HEADS[model].get("prompts", {}).get(signature, "")
+    texts = [prompt + text for text in inputs["text"]]
+    counts = [[text.count(letter) for letter in "abc"] for text in texts]
+    return {"sentence_embedding": np.array(counts)}
+
+
+CORPUS = "\ufeffaab\n\nbbb größer\n  cccc \nabc\n"
+BOTH = ["c", "1.0000  4  cccc", "a", "0.8944  1  aab"]
+BEST = ["2.0000  13  ab", "2.0000  14  ab"]
+MANY = "b\n" * 11 + "b accc\n" + "ab\n" * 9 + "longest, no match\n"
 
 
 @pytest.mark.parametrize(
     ("corpus", "arguments", "printed"),
     [
-        (
-            "aab\n\nbbb größer\n  cccc \nabc\n",
-            ["b", "--top_k=2"],
-            ["1.0000  3  bbb größer", "0.5774  5  abc"],
-        ),
-        (
-            "\ufeffaab\n\nbbb\ncccc\n",
-            ["c", "a", "--top_k=1"],
-            ["c", "1.0000  4  cccc", "a", "0.8944  1  aab"],
-        ),
+        (CORPUS, ["b", "--top_k=2"], ["1.0000  3  bbb größer", "0.5774  5  abc"]),
+        (CORPUS, ["c", "a", "--top_k=1"], BOTH),
         ("b\n" * 33 + "a", ["a", "--top_k=1"], ["1.0000  34  a"]),
         ("b", ["b"], ["1.0000  1  b"]),
         # ab and cbb, with prompts, without normalization.
         ("bb\ncbc", ["b", "--model=dots"], ["2.0000  1  bb", "1.0000  2  cbc"]),
-        (
-            "b\n" * 11 + "b accc\n" + "ab\n" * 9 + "longest, no match\n",
-            ["b", "--top_k=2", "--rerank=scorer"],
-            ["2.0000  13  ab", "2.0000  14  ab"],
-        ),
+        (MANY, ["b", "--top_k=2", "--rerank=scorer"], BEST),
     ],
 )
-def test_search(address, tmp_path, capsys, corpus, arguments, printed):
+def test_search(tmp_path, monkeypatch, capsys, corpus, arguments, printed):
+    monkeypatch.setattr(client.Client, "predict", answer)
     path = tmp_path / "corpus.txt"
     path.write_text(corpus, encoding="utf-8")
     main = runpy.run_path(str(ROOT / "examples/search.py"))["main"]
-    main([f"--address={address}", "--model=toy", f"--corpus={path}", *arguments])
+    main(["--model=toy", f"--corpus={path}", *arguments])
     assert capsys.readouterr().out.splitlines() == printed
 
 

@@ -11,13 +11,9 @@ import pytest
 
 from bert_tf import vocab
 from bert_tf.text import Vocabulary, count_words, learn_vocabulary
+from tests.toy.tables import write_file as write
 
 SENTENCES = ["the cats sat on the mats.", "the cat sat on a hat."] * 20
-
-
-def write(path: pathlib.Path, text: str | bytes) -> str:
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return str(path)
 
 
 def learn(folder: pathlib.Path, pattern: str, size: int = 26, **changes) -> Vocabulary:

@@ -164,6 +164,7 @@ def test_truncation_and_segments(tmp_path, segment):
         ("max_len", 16, 16),
         ("model_max_length", None, 64),
         ("model_max_length", float("inf"), 64),
+        ("model_max_length", 10**30, 64),  # "Unlimited" in transformers.
     ],
 )
 def test_maximum_length(tmp_path, name, value, length):

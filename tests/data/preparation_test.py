@@ -95,6 +95,11 @@ class Record(NamedTuple):
     length: int
 
 
+def is_labelled(record: Record) -> bool:
+    """Returns whether the label says if the segments are of different documents."""
+    return record.is_random_next == (record.first[0][0] != record.second[0][0])
+
+
 def origins(token_ids: list[int]) -> list[tuple[int, int]]:
     """Returns the document of each token and its position in the document."""
     words = [VOCABULARY.tokens[i].removeprefix("d").split("t") for i in token_ids]
@@ -154,13 +159,13 @@ def prepare(options: CorpusConfig, text: str = "", **changes) -> CorpusConfig:
 def test_is_random_next_is_1_for_another_document(written):
     found = read(written)
     assert len(found) > 100
+    assert all(is_labelled(record) for record in found)
     for first, second, is_random_next, length in found:
         assert 5 <= length <= 32
         for segment in (first, second):
             (document, start), *_ = segment
             run = [(document, start + i) for i in range(len(segment))]
             assert segment == run, "consecutive tokens of one document"
-        assert is_random_next == (first[0][0] != second[0][0])
         assert is_random_next or first[-1][1] < second[0][1]
     assert {record.is_random_next for record in found} == {0, 1}
 
@@ -188,8 +193,7 @@ def test_validation_input_replaces_held_out_documents(written, capsys):
     alone = prepare(written, validation_input=f"{folder}/b")
     pairs = read(alone, "validation")
     assert {first[0][0] for first, *_ in pairs} == {5}
-    for first, second, is_random_next, _ in pairs:
-        assert is_random_next == (first[0][0] != second[0][0])
+    assert all(is_labelled(pair) for pair in pairs)
 
 
 def test_segments_without_next_sentence_prediction(written):
@@ -204,18 +208,17 @@ def test_segments_without_next_sentence_prediction(written):
     # One document of one sentence is enough.
     alone = prepare(written, "d0t0 d0t1", next_sentence_prediction=False)
     assert read(alone) == [Record([(0, 0), (0, 1)], [], -1, 4)]
-    assert len(manifest(alone)["warnings"]) == 1  # No documents are held out.
+    (warning,) = manifest(alone)["warnings"]
+    assert warning.startswith("No documents are held out for validation: there are 1.")
+    assert manifest(alone)["validation_documents"] == 0
 
 
 def test_few_tokens_of_long_lines_are_lost(options):
-    lines = "".join(
-        f"d{i}t{k} " + "\n\n" * (k == 139) for i in range(9) for k in range(140)
-    )
+    lines = "\n\n".join(" ".join(f"d{i}t{k}" for k in range(140)) for i in range(9))
     for length in (32, 64):
         chosen = prepare(options, lines, max_sequence_length=length, held_out_share=0.0)
-        used = [
-            t for r in read(chosen) for t in r.first + r.second * (1 - r.is_random_next)
-        ]
+        own = (r.first + r.second * (1 - r.is_random_next) for r in read(chosen))
+        used = list(itertools.chain.from_iterable(own))
         assert len(used) == len(set(used)) > 0.95 * 9 * 140
 
 
@@ -277,10 +280,9 @@ def test_records_are_in_random_order(written):
 def test_blocks_and_batches_keep_all_documents(options, monkeypatch):
     monkeypatch.setattr("bert_tf.data.parts._BLOCK_CHARACTERS", 1)
     monkeypatch.setattr("bert_tf.data.parts._BATCH_SENTENCES", 9)
-    found = read(prepare(options))
+    found = read(prepare(options))  # Each block has two documents.
     assert {record.first[0][0] for record in found} == set(range(NUM_DOCUMENTS))
-    for record in found:  # Each block has two documents.
-        assert record.is_random_next == (record.first[0][0] != record.second[0][0])
+    assert all(is_labelled(record) for record in found)
 
 
 def test_sentences_and_documents_without_tokens_are_dropped(options):
@@ -294,10 +296,8 @@ def test_sentences_and_documents_without_tokens_are_dropped(options):
 def test_casing_follows_the_option(options):
     text = "D0t0\nd0t1\n\nd1t0\nd1t1\n\n"
     for lowercase, share in ((True, 0), (False, 0.25)):
-        chosen = prepare(
-            options, text, lowercase=lowercase, document_separator="blank_line"
-        )
-        assert manifest(chosen)["unknown_share"] == share
+        changes = {"lowercase": lowercase, "document_separator": "blank_line"}
+        assert manifest(prepare(options, text, **changes))["unknown_share"] == share
 
 
 def test_manifest_matches_the_records(written):
@@ -446,10 +446,8 @@ def test_complete_run_is_not_repeated(written, capsys):
 
 def test_directory_in_use_is_refused(options):
     storage.make_directory(options.output)
-    with (
-        storage.exclusive(options.output),
-        pytest.raises(ValueError, match="in use by"),
-    ):
+    in_use = pytest.raises(ValueError, match="in use by")
+    with storage.exclusive(options.output), in_use:
         prepare_corpus(options)
 
 
@@ -492,19 +490,6 @@ def test_two_documents_are_required(options, text, message):
     with pytest.raises(ValueError, match=message):
         prepare(options, text)
     assert not list(pathlib.Path(options.output).parent.glob("*/manifest.json"))
-
-
-def test_few_documents_are_not_held_out(options):
-    text = "".join(f"d{i}t0\nd{i}t1\n\n" for i in range(8))
-    few = prepare(options, text, held_out_share=1e-9)
-    content = manifest(few)
-    assert "No documents are held out for validation: there" in content["warnings"][-1]
-    assert content["validation_documents"] == 0
-    assert not read(few, "validation")
-    # Of ten documents, at least one is held out.
-    many = prepare(options, held_out_share=1e-9)
-    assert manifest(many)["validation_documents"] == 1
-    assert read(many, "validation")
 
 
 def test_warnings_are_printed_and_in_manifest(options, capsys):

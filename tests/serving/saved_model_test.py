@@ -35,19 +35,18 @@ def names(folder: pathlib.Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-@heads.signature(TEXT)
-def length(text):
-    return {"length": tf.strings.length(text)}
+def of_text(function) -> heads.Signature:
+    """Returns a signature with one input, a text, and one output, "y"."""
+    return heads.signature(TEXT)(lambda text: {"y": function(text)})
 
 
-@heads.signature(TEXT)
-def words(text):
-    return {"words": tf.strings.split(text).to_tensor()}
+def of_numbers(function) -> heads.Signature:
+    """The same for token ids."""
+    return heads.signature(NUMBERS)(lambda token_ids: {"y": function(token_ids)})
 
 
-@heads.signature(TEXT)
-def scalar(text):
-    return {"count": tf.size(text)}
+length, scalar = of_text(tf.strings.length), of_text(tf.size)
+words = of_text(lambda text: tf.strings.split(text).to_tensor())
 
 
 @heads.signature(tf.TensorSpec([None, None], tf.string, "choices"))
@@ -105,7 +104,7 @@ def test_other_graphs_can_call_an_export(export):
     path = export({"serving_default": length})
     served = tf.saved_model.load(str(path)).signatures["serving_default"]
     dataset = tf.data.Dataset.from_tensors(["ab"]).map(lambda text: served(text=text))
-    assert next(iter(dataset))["length"].numpy().tolist() == [2]
+    assert next(iter(dataset))["y"].numpy().tolist() == [2]
 
 
 def test_exports_wait_for_each_other(tmp_path, export, monkeypatch):
@@ -155,29 +154,27 @@ def test_interrupted_export_leaves_no_version(
 # --- Op check --------------------------------------------------------------------
 
 
-@heads.signature(TEXT)
+@of_text
 def new_text_op(text):
     words = tf.strings.split(text)
-    trimmed = tf_text.RoundRobinTrimmer(4).trim([words, words])
-    return {"words": trimmed[0].to_tensor()}
+    return tf_text.RoundRobinTrimmer(4).trim([words, words])[0].to_tensor()
 
 
-@heads.signature(NUMBERS)
+@of_numbers
 def new_op_in_branch(token_ids):
     def body():
         return tf.raw_ops.SegmentMaxV2(
             data=token_ids, segment_ids=tf.range(tf.shape(token_ids)[0]), num_segments=3
         )
 
-    return {"y": tf.cond(tf.size(token_ids) > 3, body, lambda: token_ids)}
+    return tf.cond(tf.size(token_ids) > 3, body, lambda: token_ids)
 
 
-@heads.signature(NUMBERS)
+@of_numbers
 def new_attribute(token_ids):
-    gathered = tf.raw_ops.GatherNd(
+    return tf.raw_ops.GatherNd(
         params=token_ids, indices=[[7, 7]], bad_indices_policy="IGNORE"
     )
-    return {"y": gathered}
 
 
 @tf.function(input_signature=[NUMBERS], jit_compile=True)
@@ -185,14 +182,8 @@ def compiled(token_ids):
     return {"y": token_ids + 1}
 
 
-@heads.signature(NUMBERS)
-def calls_compiled(token_ids):
-    return {"y": compiled(token_ids)["y"] * 2}
-
-
-@heads.signature(TEXT)
-def callback(text):
-    return {"upper": tf.numpy_function(lambda t: t, [text], tf.string, stateful=False)}
+calls_compiled = of_numbers(lambda token_ids: compiled(token_ids)["y"] * 2)
+callback = of_text(lambda x: tf.numpy_function(lambda t: t, [x], tf.string))
 
 
 @pytest.mark.parametrize(
@@ -214,11 +205,8 @@ def test_unsupported_ops_and_attributes_are_named(tmp_path, export, function, na
 
 
 def test_new_attributes_with_default_values_are_accepted(export):
-    @heads.signature(NUMBERS)
-    def top(token_ids):  # TopKV2 has no index_type in TensorFlow 2.12.
-        return {"values": tf.math.top_k(token_ids).values}
-
-    export({"top": top})
+    # TopKV2 has no index_type in TensorFlow 2.12.
+    export({"top": of_numbers(lambda token_ids: tf.math.top_k(token_ids).values)})
 
 
 UNNAMED = tf.function(
@@ -275,10 +263,7 @@ def test_metadata_and_vocabulary_file(export, vocabulary):
 
 
 def test_warmup_covers_signatures_lengths_and_batches(export):
-    @heads.signature(NUMBERS)
-    def ids(token_ids):
-        return {"sum": tf.reduce_sum(token_ids, 1)}
-
+    ids = of_numbers(lambda token_ids: tf.reduce_sum(token_ids, 1))
     signatures = {"serving_default": length, "ids": ids}
     path = export(signatures)
     assert (path / "batching_params.pbtxt").exists()
@@ -292,10 +277,7 @@ def test_warmup_covers_signatures_lengths_and_batches(export):
 
 
 def test_failing_warmup_request_aborts_the_export(tmp_path, export):
-    @heads.signature(TEXT)
-    def only_one(text):
-        return {"text": tf.ensure_shape(text, [1])}
-
+    only_one = of_text(lambda text: tf.ensure_shape(text, [1]))
     with pytest.raises(tf.errors.InvalidArgumentError):
         export({"f": only_one})
     assert names(tmp_path) == {".lock"}

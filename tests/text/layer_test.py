@@ -64,23 +64,13 @@ def test_models(tokenizer, backbone):
         np.testing.assert_allclose(
             model.predict(tf.constant(TEXTS), verbose=0)["pooled_output"], expected
         )
+    assert not tokenizer.supports_jit
     spec = tokenizer(text)["segment_ids"]
     assert spec.shape == (None, None)
     assert spec.dtype == "int32"
     cloned = keras.models.clone_model(models[0]).layers[1]
     for name in ("vocabulary", "rules", "lowercase", "max_sequence_length"):
         assert getattr(cloned, name) == getattr(tokenizer, name)
-
-
-def test_training_on_strings(tokenizer, backbone):
-    text = keras.Input((), dtype="string")
-    score = keras.layers.Dense(1)(backbone(tokenizer(text))["pooled_output"])
-    model = keras.Model(text, score)
-    model.compile("sgd", "mse", run_eagerly=True)
-    labels = np.array([1, 0])
-    losses = model.fit(tf.constant(TEXTS), labels, epochs=3, verbose=0).history["loss"]
-    assert losses[2] < losses[0]
-    assert not tokenizer.supports_jit
 
 
 @pytest.mark.slow
@@ -109,10 +99,7 @@ def test_two_replicas(tokenizer, tiny_config):
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (
-            tf.constant([["a"]]),
-            r"`text` .* \[B\].* Received: .*string.* shape \(1, 1\)",
-        ),
+        (tf.constant([["a"]]), r"`text` .* \[B\].* Rec.*string.* shape \(1, 1\)"),
         (keras.Input((1,), dtype="string"), r"`text` .* string of shape \(None, 1\)"),
         (keras.Input((), dtype="int32"), r"`text` must be strings.* int32 of shape"),
         (np.zeros(2), r"`text` must be strings.* float64 of shape \(2,\)"),

@@ -101,12 +101,9 @@ def assert_matches_reference(tokenizer: Tokenizer, texts) -> None:
     assert not differences, f"{len(differences)} differences: {differences[:3]}"
 
 
-WORDPIECES = Vocabulary(
-    (
-        *(*SPECIAL_TOKENS, "un", "##aff", "##able", "aff", "able", "unt", "the", ","),
-        *("[", "new", "york", "new york", "", "of the", "of", "a "),
-    )
-)
+WORDS = "un ##aff ##able aff able unt the , [ new york new_york of_the of a_"
+WORDS = (*(word.replace("_", " ") for word in WORDS.split()), "")
+WORDPIECES = Vocabulary((*SPECIAL_TOKENS, *WORDS))
 LETTERS = Vocabulary(
     (*SPECIAL_TOKENS, *(p + c for p in ("", "##") for c in f"{ascii_lowercase}[]ασς"))
 )
@@ -116,18 +113,14 @@ BOTH_CASES = pytest.mark.parametrize("lowercase", [True, False])
 
 # Text -> uncased words, from BasicTokenizer in google-research/bert.
 GOLDEN = {
-    "Hello, World!": "hello , world !",
-    "  two  spaces\tand\na line\r\nend ": "two spaces and a line end",
-    "don't stop-gap (live)": "don ' t stop - gap ( live )",
-    "naïve Café ÉTUDE": "naive cafe etude",
-    "e\u0301tude A\u030angstro\u0308m": "etude angstrom",
-    "straße STRASSE ẞ": "straße strasse ß",
-    "wait… what": "wait … what",
-    "ﬁnal oﬃce": "ﬁnal oﬃce",
-    "ＦＵＬＬｗｉｄｔｈ１２３！": "ｆｕｌｌｗｉｄｔｈ１２３ ！",
-    "日本語のテキスト": "日 本 語 のテキスト",
-    "中文English混排": "中 文 english 混 排",
-    "漢字と한국": "漢 字 と\u1112\u1161\u11ab\u1100\u116e\u11a8",
+    "Hello, World!  two  spaces\tand\na line\r\nend ": "hello , world ! two spaces "
+    "and a line end",
+    "don't stop-gap (live) wait… what": "don ' t stop - gap ( live ) wait … what",
+    "naïve Café ÉTUDE e\u0301tude a\u0300\u0301\u0302b": "naive cafe etude etude ab",
+    "A\u030angstro\u0308m straße STRASSE ẞ": "angstrom straße strasse ß",
+    "ﬁnal oﬃce ＦＵＬＬｗｉｄｔｈ１２３！": "ﬁnal oﬃce ｆｕｌｌｗｉｄｔｈ１２３ ！",
+    "日本語のテキスト 中文English混排": "日 本 語 のテキスト 中 文 english 混 排",
+    "漢字と한국 𠀀\U0002f800": "漢 字 と\u1112\u1161\u11ab\u1100\u116e\u11a8 𠀀 丽",
     "\u3000ideographic\u3000space": "ideographic space",
     "no\xa0break\u202fspace\u2003em": "no break space em",
     "zero\u200bwidth\u200djoiner\ufeff": "zerowidthjoiner",
@@ -137,30 +130,20 @@ GOLDEN = {
     "replacement�character": "replacementcharacter",
     "ΟΔΥΣΣΕΥΣ ΣΑΣ": "οδυσσευς σας",
     "Σ Σ. ΑΣ' ΑΣ'Α": "σ σ . ας ' ασ ' α",
-    "όσος ΆΛΦΑ": "οσος αλφα",
-    "İstanbul ıI": "istanbul ıi",
-    "Ǆ ǅ ǆ": "ǆ ǆ ǆ",
+    "όσος ΆΛΦΑ ᾳ ᾼ ΰ \u2126 \u212a \u212b": "οσος αλφα α α υ ω k a",
+    "İstanbul ıI Ǆ ǅ ǆ": "istanbul ıi ǆ ǆ ǆ",
     "Привет, Йожик! Ёлка": "привет , иожик ! елка",
-    "ע\u05b4ב\u05b0ר\u05b4ית": "עברית",
-    "ع\u064eر\u064eب\u0650ي": "عربي",
-    "ह\u093fन\u094dद\u0940": "ह\u093fनद\u0940",
-    "😀 👩\u200d🚀 🇬🇧": "😀 👩🚀 🇬🇧",
-    "≠ ≤ ∑ ÷ ±": "= ≤ ∑ ÷ ±",
+    "ע\u05b4ב\u05b0ר\u05b4ית ع\u064eر\u064eب\u0650ي": "עברית عربي",
+    "ह\u093fन\u094dद\u0940 กำ เ": "ह\u093fनद\u0940 กำ เ",
+    "😀 👩\u200d🚀 🇬🇧 ≠ ≤ ∑ ÷ ±": "😀 👩🚀 🇬🇧 = ≤ ∑ ÷ ±",
     "“quotes” ‘single’ «guille»": "“ quotes ” ‘ single ’ « guille »",
-    "[MASK] [CLS] [mask]": "[ mask ] [ cls ] [ mask ]",
-    "##ing a##b": "# # ing a # # b",
-    "\u2126 \u212a \u212b": "ω k a",
-    "𠀀\U0002f800": "𠀀 丽",
+    "[MASK] [CLS] [mask] ##ing a##b": "[ mask ] [ cls ] [ mask ] # # ing a # # b",
     "\u1100\u1161\u11a8": "\u1100\u1161\u11a8",
-    "กำ เ": "กำ เ",
-    "a\u0300\u0301\u0302b": "ab",
-    "ᾳ ᾼ ΰ": "α α υ",
     "": "",
     "   ": "",
 }
 
 
-# The cased words where they differ.
 def test_words_match_google_goldens():
     expected = [words.split() for words in GOLDEN.values()]
     words = dict.fromkeys(word for words in expected for word in words)
@@ -339,14 +322,6 @@ def test_offsets_are_byte_offsets_in_the_text(text, spans):
     tokenizer = Tokenizer(character_vocabulary([decoded], True))
     found = spans_of(tokenizer, text, allow_mask=True)
     assert b" ".join(span for _, span in found).decode() == spans
-
-
-def test_texts_with_rare_rules_keep_their_places_in_the_batch():
-    tokenizer = Tokenizer(LETTERS)
-    texts = ["the cat", "ΣΑΣ sat", "", "on " + "a" * 300, "mats", "Σ"]
-    assert tokens_of(tokenizer, texts) == [
-        token for text in texts for token in tokens_of(tokenizer, [text])
-    ]
 
 
 # --- Model inputs -----------------------------------------------------------------

@@ -3,27 +3,22 @@
 """Tests of bert_tf.text.vocabulary."""
 
 import os
-import pathlib
 import re
 
 import pytest
 
 from bert_tf.text import SPECIAL_TOKENS, Vocabulary, guess_lowercase
+from tests.toy.tables import write_file as write
 
 SPECIAL_LINES = "".join(f"{token}\n" for token in SPECIAL_TOKENS)
-
-
-def write(path: pathlib.Path, text: str | bytes) -> str:
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return str(path)
 
 
 def test_ids_are_token_indices():
     vocabulary = Vocabulary(("a", "##b", "[MASK]", "[SEP]", "[CLS]", "[UNK]", "[PAD]"))
     assert vocabulary.size == 7
     assert vocabulary.special_ids == (6, 5, 4, 3, 2)
-    assert (vocabulary.pad_id, vocabulary.unk_id, vocabulary.cls_id) == (6, 5, 4)
-    assert (vocabulary.sep_id, vocabulary.mask_id) == (3, 2)
+    ids = (vocabulary.pad_id, vocabulary.unk_id, vocabulary.cls_id, vocabulary.sep_id)
+    assert (*ids, vocabulary.mask_id) == vocabulary.special_ids
     assert vocabulary.ids(["##b", "a", "b"]) == [1, 0, 5]
     assert vocabulary.is_continuation.tolist() == [False, True] + [False] * 5
     assert repr(vocabulary) == f"Vocabulary(7 tokens, {vocabulary.fingerprint[:12]})"

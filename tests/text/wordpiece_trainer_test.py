@@ -42,11 +42,8 @@ def test_learned_vocabulary_covers_its_text(lowercase):
     assert {".", ",", "—", "中", "文"} <= set(vocabulary.tokens)
     assert not {"##.", "##—", "##中"} & set(vocabulary.tokens)
     if lowercase:
-        assert {learn_vocabulary(count_words(LINES), 180) for _ in range(3)} == {
-            vocabulary
-        }
-        frequent = ["the", "cats", "sat"]
-        assert pieces("The cats sat", vocabulary) == frequent
+        assert learn_vocabulary(count_words(LINES), 180) == vocabulary
+        assert pieces("The cats sat", vocabulary) == ["the", "cats", "sat"]
         assert {"e", "a", "δ", "##ς"} <= set(vocabulary.tokens)
         assert not {"é", "ä", "Δ", "\u0301"} & set(vocabulary.tokens)
 

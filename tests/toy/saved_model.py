@@ -48,12 +48,6 @@ class Toy(tf.Module):
             "scalar": tf.constant("a\0"),
         }
 
-    @_strings("text_a", "text_b")
-    def score(self, text_a, text_b):
-        """Returns the length of the second text in bytes."""
-        length = tf.strings.length(text_a + text_b) - tf.strings.length(text_a)
-        return {"score": tf.cast(length, tf.float32)}
-
     @_strings()
     def nothing(self):
         return {"constant": tf.constant([1])}
@@ -70,17 +64,12 @@ class Toy(tf.Module):
 
 
 def write_toy_model(
-    base_path: pathlib.Path,
-    version: int,
-    prefix: str = "toy:",
-    serving_default: str = "label",
+    base_path: pathlib.Path, version: int, prefix: str = "toy:"
 ) -> pathlib.Path:
     """Writes `<base_path>/<version>/` and renames it into place, as an export does."""
     toy = Toy(prefix)
     unfinished = base_path / f"{version}.partial"
-    signatures = {
-        name: getattr(toy, name) for name in ("join", "add", "wait", "nothing")
-    }
-    signatures["serving_default"] = getattr(toy, serving_default)
+    names = ("join", "add", "wait", "nothing")
+    signatures = {"serving_default": toy.label} | {n: getattr(toy, n) for n in names}
     tf.saved_model.save(toy, str(unfinished), signatures=signatures)
     return unfinished.rename(base_path / str(version))
