@@ -60,7 +60,14 @@ def build(opened):
     return Tokenizer(opened.vocabulary, opened.lowercase, 64, rules=opened.rules)
 
 
-DOGS = {"dog": SIZE, "dog house": SIZE + 1, "og": SIZE + 2}
+def dogs(*ids):
+    """Returns files with added tokens in added_tokens.json."""
+    added = dict(zip(("dog", "dog house", "og"), ids))
+    return {"added_tokens.json": added, "tokenizer_config.json": BERT}
+
+
+JAPANESE = {"tokenizer_class": "BertJapaneseTokenizer"}
+SWAPPED = toy.tokenizer_json([*TOKENS[:5], "cat", "the"])
 MASK = {"content": "[MASK]", "lstrip": True, "normalized": False}
 NAMES = {"additional_special_tokens": ["[e1]"], "mask_token": MASK}
 TRUNCATION = {"direction": "Left", "max_length": 8, "stride": 0}
@@ -88,7 +95,7 @@ ENT = {"id": SIZE, **added("<Ent>", lstrip=True, rstrip=True)}
             "the <Dog> cat ##s <Dog> [UNK] < [UNK] >",
         ),
         (
-            {"added_tokens.json": DOGS, "tokenizer_config.json": BERT},
+            dogs(SIZE, SIZE + 1, SIZE + 2),
             "dog house doghouse og dog  house",
             "dog house dog [UNK] og dog [UNK]",
         ),
@@ -175,14 +182,8 @@ def test_maximum_length(tmp_path, name, value, length):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (
-            {"tokenizer_config.json": {"tokenizer_class": "BertJapaneseTokenizer"}},
-            "tokenizer_class='BertJapaneseTokenizer'",
-        ),
-        (
-            {"config.json": {"tokenizer_class": "BertJapaneseTokenizer"}},
-            "tokenizer_class='BertJapaneseTokenizer'",
-        ),
+        ({"tokenizer_config.json": JAPANESE}, "_class='BertJapaneseTokenizer'"),
+        ({"config.json": JAPANESE}, "tokenizer_class='BertJapaneseTokenizer'"),
         # A BertTokenizer would lowercase, though the vocabulary has capital letters.
         ({"tokenizer_config.json": {"max_len": 64}}, "do_lower_case is not set"),
         (decoder(padding_side="left"), "padding_side must be 'right'.*'left'"),
@@ -191,26 +192,17 @@ def test_maximum_length(tmp_path, name, value, length):
         (decoder(auto_map={"AutoTokenizer": "x"}), "auto_map"),
         (decoder(truncation_side="left"), "truncation_side must be 'right'"),
         (decoder(added("dog", single_word=True)), "'dog': single_word must be False"),
-        (
-            {"added_tokens.json": {"dog": SIZE + 1}, "tokenizer_config.json": BERT},
-            f"'dog' must have the id {SIZE}.*{SIZE + 1}",
-        ),
+        (dogs(SIZE + 1), f"'dog' must have the id {SIZE}.*{SIZE + 1}"),
         # Nor does it read the normalizer of tokenizer.json.
         (whole(CASED) | {"tokenizer_config.json": {}}, "do_lower_case is not set"),
         (whole({"type": "NFKC"}), "normalizer must be .*NFKC"),
-        (
-            whole(SEQUENCE | {"normalizers": [LOWERCASE]}),
-            "normalizer must be .*Sequence",
-        ),
+        (whole(SEQUENCE | {"normalizers": [LOWERCASE]}), "normalizer must be .*Sequen"),
         (whole(truncation=TRUNCATION), "truncation: direction must be 'Right'.*'Left'"),
         (whole(NORMALIZER | {"clean_text": False}), "clean_text must be True"),
         (whole(post_processor=None), "post_processor must be"),
         (whole(normalizer="x"), "is no tokenizer of the library tokenizers"),
         ({"tokenizer_config.json": GENERIC}, r"must have a tokenizer\.json"),
-        (
-            {"tokenizer.json": toy.tokenizer_json([*TOKENS[:5], "cat", "the"])},
-            r"id 5 is 'the' in vocab\.txt, but 'cat' in tokenizer\.json",
-        ),
+        ({"tokenizer.json": SWAPPED}, r"5 is 'the' in vocab\.txt, but 'cat' in token"),
     ],
 )
 def test_other_settings_are_refused(tmp_path, files, message):

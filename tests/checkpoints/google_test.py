@@ -62,37 +62,28 @@ def task_tensors(outputs: int, prefix: str) -> dict[str, np.ndarray]:
     return toy.values(shapes | {f"{prefix}output_bias": (outputs,)})
 
 
-def slots(tensors, names=("adam_m", "adam_v")):
-    return {f"{name}/{slot}": 0 * x for name, x in tensors.items() for slot in names}
-
-
 LABELS = [f"LABEL_{i}" for i in range(5)]
 
 
+CLASSES = {"kind": "classification"}
+
+
 @pytest.mark.parametrize(
-    ("prefix", "outputs", "state", "head"),
+    ("prefix", "outputs", "slots", "head"),
     [
         # run_classifier.py, and run_ner.py of BioBERT.
-        ("", 5, slots, {"kind": "classification", "labels": LABELS}),
-        (
-            "",
-            2,
-            lambda t: slots(t, ["ExponentialMovingAverage"]),
-            {"kind": "classification", "labels": LABELS[:2]},
-        ),
-        (
-            "",
-            1,
-            lambda _: {"beta1_power": np.float32(0.9)},
-            {"kind": "classification", "problem": "regression"},
-        ),
+        ("", 5, ["adam_m", "adam_v"], CLASSES | {"labels": LABELS}),
+        ("", 2, ["ExponentialMovingAverage"], CLASSES | {"labels": LABELS[:2]}),
+        ("", 1, [], CLASSES | {"problem": "regression"}),
         # run_squad.py.
-        ("cls/squad/", 2, lambda _: {}, {"kind": "question_answering"}),
+        ("cls/squad/", 2, [], {"kind": "question_answering"}),
     ],
 )
-def test_heads_of_tasks(folder, vocabulary, prefix, outputs, state, head, caplog):
+def test_heads_of_tasks(folder, vocabulary, prefix, outputs, slots, head, caplog):
     tensors = task_tensors(outputs, prefix)
-    toy.write_google(folder, vocabulary, tensors | state(tensors))
+    state = {f"{name}/{slot}": 0 * x for name, x in tensors.items() for slot in slots}
+    state["beta1_power"] = np.float32(0.9)
+    toy.write_google(folder, vocabulary, tensors | state)
     checkpoint = open_checkpoint(folder)
     assert checkpoint.head == head
     assert "not used" not in caplog.text

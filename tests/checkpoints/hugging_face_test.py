@@ -265,10 +265,7 @@ POOLER = "bert.pooler.dense.weight"
         ({"model_type": "roberta"}, "Received: model_type='roberta'"),
         ({"is_decoder": True}, "is_decoder must be False. Received: is_decoder=True"),
         ({"hidden_act": "silu"}, r"config\.json: `activation` must be one of"),
-        (
-            {"hidden_size": 16},
-            r"has shape \[40, 8\] in .*, but \[40, 16\] in the model",
-        ),
+        ({"hidden_size": 16}, r"has shape \[40, 8\] in .*, but \[40, 16\] in the mod"),
         ({"num_hidden_layers": 1}, "has 1 layers, but the file has more: bert.encoder"),
         ({"num_hidden_layers": 3}, r"missing \(16\): bert.encoder.layer.2"),
         ({"vocab_size": 41}, "size 41, the token embedding 40 .* vocabulary has 40"),
@@ -286,28 +283,25 @@ def test_invalid_config_raises(write, config, message):
         open_checkpoint(folder).load_backbone()
 
 
+TWO_TOWERS = r"several encoders: a\.bert\.emb.*, b\.bert\.emb"
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("prefixes", "pooler", "message"),
     [
-        (
-            lambda x: {f"{tower}.{n}": v for n, v in x.items() for tower in "ab"},
-            r"several encoders: a\.bert\.emb.*, b\.bert\.emb",
-        ),
-        (lambda x: {n: v for n, v in x.items() if n != POOLER}, r"missing \(1\): bert"),
-        (lambda x: x | {POOLER: np.full((8, 8), 1e300)}, "contains NaN or infinite"),
-        (
-            lambda x: x | {POOLER: np.ones((8, 8), np.int8)},
-            "must have floats of at least 16 bits. Received: I8",
-        ),
-        (
-            lambda x: x | {POOLER: np.ones((8, 8), ml_dtypes.float8_e4m3fn)},
-            "must .* Received: F8_E4M3",
-        ),
+        (("a.", "b."), np.ones((8, 8), "f"), TWO_TOWERS),
+        ([""], None, r"missing \(1\): bert"),
+        ([""], np.full((8, 8), 1e300), "contains NaN or infinite"),
+        ([""], np.ones((8, 8), np.int8), "floats of at least 16 bits. Received: I8"),
+        ([""], np.ones((8, 8), ml_dtypes.float8_e4m3fn), "must .* Received: F8_E4M3"),
     ],
 )
-def test_unusable_weights_raise(write, change, message):
+def test_unusable_weights_raise(write, prefixes, pooler, message):
     name = "BertForSequenceClassification"
-    tensors = change(toy.values(toy.hugging_face_shapes(name)))
+    tensors = toy.values(toy.hugging_face_shapes(name)) | {POOLER: pooler}
+    tensors = {
+        f"{p}{k}": x for p in prefixes for k, x in tensors.items() if x is not None
+    }
     with pytest.raises(ValueError, match=message):
         open_checkpoint(write(name, tensors=tensors)).read_weights()
 
@@ -316,11 +310,7 @@ def test_unusable_weights_raise(write, change, message):
     ("name", "change", "message"),
     [
         ("model.safetensors", None, r"has no model\.safetensors.*from_tf=True"),
-        (
-            "model.safetensors",
-            lambda x: x[:5000],
-            r"\.safetensors is damaged.*lfs pull",
-        ),
+        ("model.safetensors", lambda x: x[:5000], "tensors is damaged.*lfs pull"),
         ("model.safetensors", lambda x: b"version https://git-lfs", "is damaged"),
         ("vocab.txt", None, r"vocab\.txt"),
         ("vocab.txt", lambda x: x + b"more\n", "40 rows, but .* has 41 tokens"),
@@ -337,22 +327,17 @@ def test_damaged_and_missing_files_raise(write, name, change, message):
 
 
 @pytest.mark.parametrize(
-    ("architectures", "tensors", "chosen", "message"),
+    ("changes", "class_name", "chosen"),
     [
-        (
-            ["BertForSequenceClassificationWithFocalLoss"],
-            "BertForSequenceClassification",
-            "classification",
-            "the class BertForSequenceClassificationWithFocalLoss.*classifier",
-        ),
-        (None, "BertForTokenClassification", "tagging", r"classifier\.weight"),
+        ({"architectures": ["BertForX"]}, "BertForMultipleChoice", "multiple_choice"),
+        ({"architectures": None}, "BertForTokenClassification", "tagging"),
     ],
 )
-def test_head_must_be_chosen(write, architectures, tensors, chosen, message):
-    tensors = toy.values(toy.hugging_face_shapes(tensors))
-    folder = write(tensors=tensors, architectures=architectures)
+def test_head_must_be_chosen(write, changes, class_name, chosen):
+    folder = write(class_name, **changes)
     assert open_checkpoint(folder).load_backbone().count_params()
-    with pytest.raises(ValueError, match=f"{message}.*--head=encoder"):
+    named = "the class BertForX.*" * bool(changes["architectures"])
+    with pytest.raises(ValueError, match=rf"{named}classifier\.weight.*--head=encoder"):
         copied(folder)
     for head in (chosen, "encoder"):
         assert open_checkpoint(folder, head=head).head["kind"] == head
@@ -391,12 +376,9 @@ OPTIONS = {
     "size": ("/home/me/config.json", "config.json"),
     "lexicon": ("/home/me/words.txt", "words.txt"),  # Of somebody's own task.
     "output": ("models/verdict", "verdict"),
-    "text_a": ("he/she", "he/she"),
-    "label_separator": ("/", "/"),
-    "layers": ("1,2", "1,2"),
-    "epochs": (3, 3),
-    "max_sequence_length": (32, 32),
 }
+UNCHANGED = {"text_a": "he/she", "label_separator": "/", "layers": "1,2", "epochs": 3}
+OPTIONS |= {name: (value, value) for name, value in UNCHANGED.items()}
 
 
 def test_folder_to_publish(tmp_path, tiny_config, vocabulary):

@@ -19,6 +19,7 @@ H = toy.H
 # The second text has more than 8 tokens.
 TEXTS = ["the cat sat", "the cat sat on the mat, a b c d e f g"]
 
+PACKAGE = "sentence_transformers"
 ENCODER = "sentence_bert_config.json"
 MODEL = "config_sentence_transformers.json"
 
@@ -72,10 +73,9 @@ def test_vectors_and_round_trip(tmp_path, vocabulary, modules, golden):
 
 def test_length_in_the_config_of_the_tokenizer(tmp_path, vocabulary):
     """Version 6 writes it there."""
-    tokenizer = {"do_lower_case": True, "model_max_length": 9}
-    toy.write_sentence_transformers(
-        tmp_path, vocabulary, {"Pooling": CLS}, tokenizer=tokenizer
-    )
+    config = {"do_lower_case": True, "model_max_length": 9}
+    modules = {"Pooling": CLS}
+    toy.write_sentence_transformers(tmp_path, vocabulary, modules, tokenizer=config)
     (tmp_path / ENCODER).write_text("{}")
     assert open_checkpoint(tmp_path).head["max_sequence_length"] == 9
 
@@ -83,11 +83,8 @@ def test_length_in_the_config_of_the_tokenizer(tmp_path, vocabulary):
 def test_encoder_in_a_folder_of_its_own(tmp_path, vocabulary):
     toy.write_hugging_face(tmp_path / "0_Transformer", vocabulary)
     (tmp_path / "1_Pooling").mkdir()
-    package = "sentence_transformers.models"
-    modules = [
-        {"path": path, "type": f"{package}.{path[2:]}"}
-        for path in ("0_Transformer", "1_Pooling")
-    ]
+    paths = ("0_Transformer", "1_Pooling")
+    modules = [{"path": path, "type": f"{PACKAGE}.models.{path[2:]}"} for path in paths]
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     # CLS-pooled models are often copied without that folder: ddalcu/mlx-serve#116.
     with pytest.raises(ValueError, match="Pooling must have a file 1_Pooling/config"):
@@ -163,19 +160,19 @@ def write_cross_encoder(
     config["id2label"] = {str(i): f"l{i}" for i in range(outputs)}
     toy.write_hugging_face(folder, vocabulary, name, tensors=tensors, **config)
     if saved:
-        module = "sentence_transformers.base.modules"
-        listed = [{"path": "", "type": f"{module}.{m}"} for m in modules]
+        listed = [{"path": "", "type": f"{PACKAGE}.base.modules.{m}"} for m in modules]
         (folder / "modules.json").write_text(json.dumps(listed))
         (folder / MODEL).write_text(json.dumps(saved))
     return folder
 
 
-OLD, NEW = "sbert_ce_default_activation_function", "sentence_transformers"
+OLD, NEW = "sbert_ce_default_activation_function", PACKAGE
 IDENTITY = "torch.nn.modules.linear.Identity"
 SIGMOID, SOFTMAX, TORCH_TANH = (
     f"torch.nn.modules.activation.{name}" for name in ("Sigmoid", "Softmax", "Tanh")
 )
 VERSION_6 = {"model_type": "CrossEncoder"}
+WITH_TANH = VERSION_6 | {"activation_fn": TORCH_TANH}
 PROBABILITIES = [[0.2932369, 0.5056138, 0.2011493], [0.2863838, 0.5153866, 0.1982295]]
 SIGMOIDS = [[0.5103560, 0.6424979, 0.4169021], [0.5039728, 0.6464512, 0.4128937]]
 
@@ -185,11 +182,7 @@ SIGMOIDS = [[0.5103560, 0.6424979, 0.4169021], [0.5039728, 0.6464512, 0.4128937]
     [
         ({NEW: {"activation_fn": IDENTITY}}, [0.0414299, 0.0158917], IDENTITY),
         ({"saved": VERSION_6}, [0.5103560, 0.5039728], SIGMOID),
-        (
-            {"saved": VERSION_6 | {"activation_fn": TORCH_TANH}},
-            [0.0414062, 0.0158903],
-            TORCH_TANH,
-        ),
+        ({"saved": WITH_TANH}, [0.0414062, 0.0158903], TORCH_TANH),
         ({"outputs": 3, NEW: {"activation_fn": SIGMOID}}, SIGMOIDS, SIGMOID),
         # CrossEncoder.predict(apply_softmax=True)
         ({"outputs": 3, OLD: IDENTITY}, PROBABILITIES, IDENTITY),
@@ -226,6 +219,10 @@ def test_unsupported_cross_encoders_are_named(tmp_path, vocabulary, files, messa
         open_checkpoint(tmp_path)
 
 
+def dense(**changes):
+    return {"Pooling": CLS, "Dense": TANH | changes}
+
+
 OUTSIDE = [{"path": "../a", "type": "sentence_transformers.models.Pooling"}]
 MISSING = {"prompts": {"query": "Find: "}, "default_prompt_name": "passage"}
 
@@ -233,28 +230,12 @@ MISSING = {"prompts": {"query": "Find: "}, "default_prompt_name": "passage"}
 @pytest.mark.parametrize(
     ("modules", "files", "message"),
     [
-        (
-            {"Pooling": CLS, "Normalize": {}, "Dense": TANH},
-            {},
-            "Pooling, Normalize, Dense",
-        ),
+        ({"Pooling": CLS, "Normalize": {}, "Dense": TANH}, {}, "Normalize, Dense"),
         ({"Pooling": CLS | {"pooling_mode": "lasttoken"}}, {}, "pooling='lasttoken'"),
-        (
-            {"Pooling": MEAN | {"pooling_mode_max_tokens": True}},
-            {},
-            r"pooling='mean\+max'",
-        ),
+        ({"Pooling": MEAN | {"pooling_mode_max_tokens": True}}, {}, r"='mean\+max'"),
         ({"Pooling": CLS | {"include_prompt": False}}, {}, "include_prompt must be Tr"),
-        (
-            {"Pooling": CLS, "Dense": TANH | {"activation_function": "my.Activation"}},
-            {},
-            "activation_function must be .*'my.Activation'",
-        ),
-        (
-            {"Pooling": CLS, "Dense": TANH | {"module_input_name": "token_embeddings"}},
-            {},
-            "module_input_name must be 'sentence_embedding'",
-        ),
+        (dense(activation_function="my.Act"), {}, "activation_function .*'my.Act'"),
+        (dense(module_input_name="x"), {}, "_name must be 'sentence_embedding'"),
         ({"SpladePooling": {}}, {}, "modules must match .* Transformer, SpladePooling"),
         ({"Pooling": CLS}, {"modules.json": [1]}, r"modules\.json is not valid"),
         ({"Pooling": CLS}, {"modules.json": OUTSIDE}, r"in subfolders.*\.\./a"),
