@@ -13,7 +13,7 @@ from bert_tf import client, export, finetuning, serving, storage
 from bert_tf.checkpoints import open_checkpoint
 from bert_tf.training import PretrainConfig, TrainingLoop, pretrain
 from tasks.classification import Classification
-from tests.toy.records import write_records
+from tests.toy.records import write_both_splits
 
 
 class _Killed(Exception):
@@ -45,9 +45,7 @@ def pretrained(bucket, tmp_path_factory, random_encoder, vocabulary) -> Pretrain
     """Options of a finished pre-training, whose model directory is in the bucket."""
     folder = tmp_path_factory.mktemp("records")
     encoder = random_encoder(folder, num_layers=1, dropout=0.1)
-    rows = [([2, *range(5, 11), 3, *range(11, 17), 3], 8, 0)] * 64
-    for split in ("train", "validation"):
-        write_records(folder, vocabulary, rows, split=split)
+    write_both_splits(folder, vocabulary)
     options = PretrainConfig(
         records=str(folder),
         output=f"{bucket}/whole",

@@ -27,7 +27,7 @@ import tasks
 from benchmarks import structure
 from bert_tf import cli, data, finetuning, heads, modeling
 from tests.toy.models import model_directory
-from tests.toy.records import write_records
+from tests.toy.records import write_both_splits
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -111,14 +111,6 @@ def flags_of(module: str) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("module", COMMANDS)
-def test_help_fits_on_a_screen(module, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
-    doc = importlib.import_module(module).__doc__
-    for options in options_of(module):
-        assert len(cli.help_text(doc, options, full=False).splitlines()) <= 40
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_flags_in_prose_exist(page):
     if page == ROOT / "docs/serving.md":
@@ -170,10 +162,8 @@ def test_api_pages_list_the_interface(package):
 @pytest.fixture
 def folder(tmp_path, monkeypatch, vocabulary, tiny_config) -> pathlib.Path:
     """The current folder, with what the code of the docs reads."""
-    pair = [2, *range(5, 11), 3, *range(11, 17), 3]
-    rows, packed = [(pair, 8, 0)] * 64, {"length": 32, "pairs_per_row": 2}
-    for split in ("train", "validation"):
-        write_records(tmp_path / "records", vocabulary, rows, split, **packed)
+    records = tmp_path / "records"
+    write_both_splits(records, vocabulary, length=32, pairs_per_row=2)
     path = tmp_path / "models/mini"
     encoder = model_directory(path, tiny_config, vocabulary, {"kind": "encoder"})
     encoder.save_weights(bert_tf.BertBackbone(tiny_config))

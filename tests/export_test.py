@@ -65,11 +65,8 @@ def predict(
 
 
 def test_names_of_signatures_and_tensors(server):
-    assert {
-        name: ({*signature.inputs}, {*signature.outputs})
-        for name, signature in server.signatures.items()
-        if not name.startswith("__")
-    } == {
+    names = {k: ({*x.inputs}, {*x.outputs}) for k, x in server.signatures.items()}
+    assert {name: value for name, value in names.items() if name[:2] != "__"} == {
         "serving_default": ({"text"}, {"tokens", "scores"}),
         "embeddings": ({"text"}, {"cls", "mean", "pooled_output"}),
         "sentence_embedding": ({"text"}, {"sentence_embedding"}),
@@ -85,7 +82,7 @@ def test_outputs_equal_those_of_the_model(toy, server):
         expected = model.predict(TEXTS, signature=name)
         for key, value in predict(server, name, text=TEXTS).items():
             if value.dtype == object:
-                texts = np.vectorize(bytes.decode, otypes=[str])(value)
+                texts = np.char.decode(value.astype(bytes), "utf-8")
                 assert texts.tolist() == expected[key].tolist()
             else:
                 np.testing.assert_allclose(value, expected[key], atol=1e-6)
@@ -278,11 +275,9 @@ TASKS = [
 @pytest.mark.slow
 def test_tensorflow_2_12_runs_tasks(old_python, toy, tmp_path):
     directory, pretrainer = toy
-    requests = []
+    requests, backbone = [], pretrainer.backbone
     for name, options, inputs in TASKS:
-        path = toy_tasks.export(
-            name, tmp_path, pretrainer.backbone, directory, **options
-        )
+        path = toy_tasks.export(name, tmp_path, backbone, directory, **options)
         requests += [(str(path), "serving_default", values) for values in inputs]
     assert_versions_agree(old_python, requests)
 
@@ -298,26 +293,29 @@ def test_tensorflow_2_12_runs_keras_models_of_strings(old_python, toy, tmp_path)
     assert_versions_agree(old_python, requests)
 
 
+# Heads of Hugging Face whose graphs no task has.
+CLASSES = [
+    ("SequenceClassification", {"problem_type": "multi_label_classification"}, TEXT),
+    ("TokenClassification", {"id2label": {"0": "I-A", "1": "O", "2": "B-B"}}, TEXT),
+    ("NextSentencePrediction", {}, PAIR),
+]
+
+
 @pytest.mark.slow
 def test_tensorflow_2_12_runs_checkpoints(old_python, toy, vocabulary, tmp_path):
-    """A pre-trained model, and heads of Hugging Face whose graphs no task has."""
     path = str(export_to(tmp_path, toy[0].path, layers=(-2, 0)))
     ids = dict(zip(IDS, ([[2, 7, 9, 3]], [[0, 0, 1, 1]], [[1, 1, 1, 0]])))
     requests = [(path, "ids", ids), (path, "metadata", {"text": [""]})]
     for name in ("serving_default", "embeddings"):
         requests += [(path, name, TEXT), (path, name, NO_TEXT)]
-    multi_label = {"problem_type": "multi_label_classification"}
-    iob = {"id2label": {"0": "I-A", "1": "O", "2": "B-B"}}
-    for class_name, config, inputs in (
-        ("BertForSequenceClassification", multi_label, TEXT),
-        ("BertForTokenClassification", iob, TEXT),
-        ("BertForNextSentencePrediction", {}, PAIR),
-    ):
-        folder = tmp_path / class_name
-        toy_checkpoints.write_hugging_face(folder, vocabulary, class_name, **config)
-        path = str(export_to(tmp_path, folder, f"served-{class_name}"))
-        requests.append((path, "serving_default", inputs))
-        requests.append((path, "serving_default", {name: [] for name in inputs}))
+    for name, config, inputs in CLASSES:
+        folder = tmp_path / "theirs" / name
+        toy_checkpoints.write_hugging_face(
+            folder, vocabulary, f"BertFor{name}", **config
+        )
+        path = str(export_to(tmp_path, folder, name))
+        empty = {name: [] for name in inputs}
+        requests += [(path, "serving_default", x) for x in (inputs, empty)]
     assert_versions_agree(old_python, requests)
 
 
@@ -329,14 +327,9 @@ def test_tensorflow_2_12_runs_bfloat16(old_python, toy, tmp_path):
 
 @pytest.mark.slow
 def test_list_of_ops_matches_tensorflow_2_12(old_python):
-    still_there = {
-        line.split()[0] for line in run(sys.executable, _LIST_OPS).splitlines()
-    }
-    expected = [
-        line
-        for line in run(old_python, _LIST_OPS).splitlines()
-        if line.split()[0] in still_there
-    ]
+    old, new = (run(x, _LIST_OPS).splitlines() for x in (old_python, sys.executable))
+    still_there = {line.split()[0] for line in new}
+    expected = [line for line in old if line.split()[0] in still_there]
     file = pathlib.Path(export.__file__).with_name("serving") / "tf_serving_ops.txt"
     listed = file.read_text(encoding="ascii").splitlines()
     assert [line for line in listed if not line.startswith("#")] == expected

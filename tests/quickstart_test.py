@@ -18,8 +18,15 @@ global.extra-index-url='file:///a file:///b'
 """
 
 
-@pytest.mark.parametrize("failing", [None, "uv of pip", "uv"])
-def test_pip_installs_only_where_uv_fails(monkeypatch, failing):
+@pytest.mark.parametrize(
+    ("failing", "names"),
+    [
+        (None, ["uv of pip", "uv"]),
+        ("uv of pip", ["uv of pip", "keras of pip"]),
+        ("uv", ["uv of pip", "uv", "keras of pip"]),
+    ],
+)
+def test_pip_installs_only_where_uv_fails(monkeypatch, failing, names):
     commands = []
 
     def run(command, **kwargs):
@@ -34,15 +41,7 @@ def test_pip_installs_only_where_uv_fails(monkeypatch, failing):
     monkeypatch.setattr(venv, "create", lambda folder, **kwargs: None)
     monkeypatch.setattr(subprocess, "run", run)
     quickstart.install("folder", "keras")
-    names = [name for name, _ in commands]
-    assert (
-        names
-        == {
-            None: ["uv of pip", "uv"],
-            "uv of pip": ["uv of pip", "keras of pip"],
-            "uv": ["uv of pip", "uv", "keras of pip"],
-        }[failing]
-    )
+    assert [name for name, _ in commands] == names
     if "uv" in names:  # It does not read the configuration of pip.
         indexes = "--default-index=https://mirror.example/simple"
         indexes = [indexes, "--index=file:///a", "--index=file:///b"]

@@ -20,7 +20,7 @@ from bert_tf.training import (
     create_training_variables,
     tensorflow_step,
 )
-from tests.toy.records import make_batch, write_records
+from tests.toy.records import make_batch, write_both_splits
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -35,20 +35,13 @@ MISSING = (
 def test_pretraining_runs_with_the_packages_of_tpus(
     vocabulary, random_encoder, tmp_path
 ):
-    pair = [2, *range(5, 11), 3, *range(11, 17), 3]
-    for split in ("train", "validation"):
-        rows = [(pair, 8, i % 2) for i in range(8)]
-        write_records(tmp_path / "records", vocabulary, rows, split)
+    write_both_splits(tmp_path / "records", vocabulary, count=8)
     size = random_encoder(tmp_path)["size"]
     # Importing a module whose entry is None raises ModuleNotFoundError.
-    script = (
-        "import runpy, sys\n"
-        f"sys.modules |= dict.fromkeys({MISSING})\n"
-        "runpy.run_module('bert_tf.pretrain', run_name='__main__')\n"
-    )
+    script = f"import runpy, sys; sys.modules |= dict.fromkeys({MISSING}); "
+    script += "runpy.run_module('bert_tf.pretrain', run_name='__main__')"
     flags = [f"--records={tmp_path / 'records'}", f"--output={tmp_path / 'model'}"]
-    flags += [f"--size={size}", "--batch_size=4", "--steps=2"]
-    flags += ["--warmup_steps=1"]
+    flags += [f"--size={size}", "--batch_size=4", "--steps=2", "--warmup_steps=1"]
     run = subprocess.run(
         [sys.executable, "-c", script, *flags], cwd=ROOT, capture_output=True, text=True
     )

@@ -385,9 +385,8 @@ OPTIONS |= {name: (value, value) for name, value in UNCHANGED.items()}
 def test_folder_to_publish(tmp_path, tiny_config, vocabulary):
     head = {"kind": "classification", "labels": ["a", "b"]}
     options = {name: value for name, (value, _) in OPTIONS.items()}
-    directory = model_directory(
-        tmp_path / "m", tiny_config, vocabulary, head, options=options
-    )
+    parts = (tmp_path / "m", tiny_config, vocabulary, head)
+    directory = model_directory(*parts, options=options)
     directory.save_weights(heads.SequenceClassifier(BertBackbone(tiny_config), 2))
     metrics = {"accuracy": 0.75, "f1": 0.5}
     directory.write_metrics({"training": {"score": 0.5}, "dev": metrics})

@@ -29,7 +29,6 @@ pytestmark = pytest.mark.skipif(
 )
 torch, transformers, sentence_transformers = map(lazy_import, PEERS)
 TEXTS = ["the cat sat on the mat", "a b cat, on"]
-NAMES = ("input_ids", "token_type_ids", "attention_mask")
 PAIRS = [TEXTS, ["a b c", "the mats"]]
 
 
@@ -144,10 +143,9 @@ def test_trained_models_open_in_transformers(theirs, name, tmp_path):
 def test_masked_lm_loss(pretrained, tmp_path):
     (tmp_path / "text.txt").write_text("\n\n".join(TEXTS * 20))
     rows = tmp_path / "masked.jsonl"
-    options = {"input": str(tmp_path / "text.txt"), "output": str(rows)}
-    metrics = evaluate.main(
-        evaluate.EvaluateConfig(model_dir=str(pretrained), **options)
-    )
+    paths = (str(x) for x in (pretrained, tmp_path / "text.txt", rows))
+    options = dict(zip(("model_dir", "input", "output"), paths))
+    metrics = evaluate.main(evaluate.EvaluateConfig(**options))
     model = transformers.AutoModelForMaskedLM.from_pretrained(pretrained).eval()
     losses, count = 0.0, 0
     for line in rows.read_text().splitlines():
@@ -196,15 +194,12 @@ def test_head_that_transformers_lacks(folders):
     folder = folders("features")
     assert "architectures" not in json.loads((folder / "config.json").read_text())
     encoder = transformers.AutoModel.from_pretrained(folder, add_pooling_layer=False)
-    encoder_here = open_checkpoint(folder).load_backbone()
-    inputs = transformers.AutoTokenizer.from_pretrained(folder)(
-        TEXTS[0], return_tensors="pt"
-    )
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():
+        inputs = tokenizer(TEXTS[0], return_tensors="pt")
         expected = encoder.eval()(**inputs).last_hidden_state
-    names = dict(zip(("token_ids", "segment_ids", "padding_mask"), NAMES))
-    inputs = {ours: inputs[name].int().numpy() for ours, name in names.items()}
-    outputs = encoder_here(inputs)["sequence_output"]
+    inputs = bert_tf.Tokenizer.from_checkpoint(folder).encode(TEXTS[:1])
+    outputs = open_checkpoint(folder).load_backbone()(inputs)["sequence_output"]
     np.testing.assert_allclose(outputs, expected, atol=1e-5)
 
 

@@ -56,9 +56,7 @@ def test_open_returns_what_create_wrote(tmp_path, tiny_config, vocabulary, head)
         open_checkpoint(tmp_path)
 
 
-def test_weights_that_transformers_lacks_have_our_names(
-    tmp_path, tiny_config, vocabulary
-):
+def test_weights_of_ours_keep_their_names(tmp_path, tiny_config, vocabulary):
     directory = model_directory(tmp_path / "m", tiny_config, vocabulary, HEADS[5])
     model = FeatureTagger(BertBackbone(tiny_config), 1, "last", 3)
     directory.save_weights(randomize_weights(model))
@@ -83,9 +81,8 @@ def test_unnamed_layers_of_another_process_match(tmp_path, tiny_config, vocabula
 
     first, second = randomize_weights(build()), build()
     assert [w.path for w in first.weights] != [w.path for w in second.weights]
-    directory = model_directory(
-        tmp_path / "m", tiny_config, vocabulary, {"kind": "mine"}
-    )
+    head = {"kind": "mine"}
+    directory = model_directory(tmp_path / "m", tiny_config, vocabulary, head)
     directory.save_weights(first)
     directory.load_weights(second)
     toy.assert_equal(first.get_weights(), second.get_weights())
@@ -99,8 +96,7 @@ def test_scores_are_not_standardized_in_the_folder(tmp_path, tiny_config, vocabu
     scaled = {**head, "mean": 3.0, "deviation": 2.0}
     directory = model_directory(tmp_path / "m", tiny_config, vocabulary, scaled)
     model = randomize_weights(SequenceClassifier(BertBackbone(tiny_config), 1))
-    inputs = model.backbone.input
-    inputs = {name: np.ones((2, 3), np.int32) for name in inputs}
+    inputs = dict.fromkeys(model.backbone.input, np.ones((2, 3), np.int32))
     standardized = model(inputs)
     directory.save_weights(model)
     opened = open_checkpoint(directory.path)
@@ -122,14 +118,11 @@ def test_weights_of_lora_are_added(tmp_path, one_layer, vocabulary):
     np.testing.assert_allclose(again(inputs), model(inputs), atol=1e-6)
 
 
-def test_config_of_ours_in_a_model_that_transformers_changed(
-    tmp_path, tiny_config, vocabulary
-):
+def test_model_that_transformers_changed(tmp_path, tiny_config, vocabulary):
     """transformers keeps the key "bert_tf" when it saves a model of another class."""
     head = {"kind": "classification", "labels": ["a", "b"], "pairs": True}
-    directory = model_directory(
-        tmp_path / "m", tiny_config, vocabulary, head, options={"steps": 5}
-    )
+    parts, options = (tmp_path / "m", tiny_config, vocabulary, head), {"steps": 5}
+    directory = model_directory(*parts, options=options)
     directory.save_weights(SequenceClassifier(BertBackbone(tiny_config), 2))
     config = json.loads((directory.path / "config.json").read_text())
     config["architectures"] = ["BertForTokenClassification"]
@@ -242,8 +235,7 @@ def test_new_tokens_are_the_mean_of_their_pieces(tmp_path, tiny_config, vocabula
     tokens = list(vocabulary.tokens)
     tokens[5] = "[unused0]"
     directory = model_directory(tmp_path / "a", tiny_config, Vocabulary(tuple(tokens)))
-    model = BertPretrainer(BertBackbone(tiny_config))
-    directory.save_weights(randomize_weights(model))
+    directory.save_weights(randomize_weights(BertPretrainer(BertBackbone(tiny_config))))
     tokens[5] = "cats"
     checkpoint = open_checkpoint(directory.path)
     extended = checkpoint.extend_vocabulary(Vocabulary((*tokens, "mats", "##dog")))

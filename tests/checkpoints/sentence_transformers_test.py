@@ -135,9 +135,8 @@ def test_names_of_prompts_must_give_new_signatures(tmp_path, vocabulary, names):
 
 def test_without_default_no_prompt_is_added(tmp_path, vocabulary):
     prompts = {"query": "Find: ", "document": ""}
-    folder = write_with_prompts(
-        tmp_path / "a", vocabulary, prompts=prompts, default_prompt_name=None
-    )
+    config = {"prompts": prompts, "default_prompt_name": None}
+    folder = write_with_prompts(tmp_path / "a", vocabulary, **config)
     signatures = serving.load_signatures(open_checkpoint(folder))
     for name in ("sentence_embedding", "document"):
         found = signatures[name](TEXTS)["sentence_embedding"][:, :3]

@@ -89,6 +89,16 @@ def write_records(
     path.write_text(json.dumps(manifest))
 
 
+def write_both_splits(
+    directory: pathlib.Path, vocabulary: Vocabulary, count: int = 64, **options
+) -> None:
+    """Writes `count` pairs of the same 15 tokens as each split."""
+    pair = [2, *range(5, 11), 3, *range(11, 17), 3]
+    for split in ("train", "validation"):
+        rows = [(pair, 8, i % 2) for i in range(count)]
+        write_records(directory, vocabulary, rows, split, **options)
+
+
 def _serialize(row: Sequence[tuple[list[int], int, int]]) -> bytes:
     token_ids, first, is_random = zip(*row)
     feature = {
