@@ -27,14 +27,9 @@ def letters(count: int, seed: int = 0) -> str:
     return " ".join(random.Random(seed).choices("abcdefghijklmnopqrstuvwxyz", k=count))
 
 
-def make_head(tokenizer, *, no_answer=False, **options):
+def cut(tokenizer, questions, contexts):
     limits = {"max_sequence_length": LENGTH, "max_question_length": 8, "stride": 5}
-    options = {**limits, "max_answer_length": 3, **options}
-    return QuestionAnsweringHead({"no_answer": no_answer}, options, tokenizer)
-
-
-def cut(tokenizer, questions, contexts, **options):
-    head = make_head(tokenizer, **options)
+    head = QuestionAnsweringHead({}, {**limits, "max_answer_length": 3}, tokenizer)
     return head.encode(tf.constant(questions), tf.constant(contexts))
 
 

@@ -7,22 +7,9 @@ import json
 import pytest
 
 from bert_tf.modeling import BertConfig
+from tests.toy.checkpoints import ARCHITECTURE, CONFIG
 
-GOOGLE = {
-    "attention_probs_dropout_prob": 0.2,
-    "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.1,
-    "hidden_size": 768,
-    "initializer_range": 0.02,
-    "intermediate_size": 3072,
-    "max_position_embeddings": 512,
-    "num_attention_heads": 12,
-    "num_hidden_layers": 12,
-    "type_vocab_size": 2,
-    "vocab_size": 30522,
-}
-
-
+GOOGLE = CONFIG | {"attention_probs_dropout_prob": 0.2}
 OTHERS = {"model_type": "bert", "layer_norm_eps": 1e-5}  # "gelu" is the exact form.
 OURS = {"activation": "gelu_erf", "layer_norm_epsilon": 1e-5}
 
@@ -31,7 +18,7 @@ OURS = {"activation": "gelu_erf", "layer_norm_epsilon": 1e-5}
 def test_sizes_of_google_and_of_transformers(tmp_path, others, expected):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(GOOGLE | others))
-    expected = BertConfig.from_size("base", 30522, attention_dropout=0.2, **expected)
+    expected = BertConfig(**ARCHITECTURE, attention_dropout=0.2, **expected)
     assert BertConfig.from_file(path) == expected
     resolved = BertConfig.from_size(str(path), vocabulary_size=100)
     assert resolved == dataclasses.replace(expected, vocabulary_size=100)

@@ -44,6 +44,20 @@ def make_batch(vocabulary: Vocabulary, batch_size: int, seed: int):
     return Masker(vocabulary=vocabulary)(pairs, (seed, tf.constant(0)))
 
 
+def write_random_records(
+    directory: pathlib.Path, vocabulary: Vocabulary, count: int, length: int
+) -> None:
+    """Writes both splits, `count` random pairs each, two pairs per row."""
+    rng, cls, sep = np.random.default_rng(0), vocabulary.cls_id, vocabulary.sep_id
+    pairs = []
+    for a, b in rng.integers(2, 7, (count, 2)):
+        words = rng.integers(5, vocabulary.size, a + b).tolist()
+        ids = [cls, *words[:a], sep, *words[a:], sep]
+        pairs.append((ids, int(a) + 2, len(pairs) % 2))
+    for split in ("train", "validation"):
+        write_records(directory, vocabulary, pairs, split, length, pairs_per_row=2)
+
+
 def write_records(
     directory: pathlib.Path,
     vocabulary: Vocabulary,

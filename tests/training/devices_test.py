@@ -16,7 +16,7 @@ from bert_tf.training import PretrainConfig, create_devices, devices, pretrain
 from bert_tf.training.distribution import has_bfloat16_instructions, read_tf_config
 from tests.toy import workers
 from tests.toy.checkpoints import assert_equal
-from tests.toy.records import write_records
+from tests.toy.records import write_random_records
 
 
 def test_a_lost_worker_is_an_error_that_keeps_no_objects_alive():
@@ -128,15 +128,7 @@ def test_replicas_draw_different_dropout_masks():
 def test_workers_train_to_the_same_weights_as_one(
     vocabulary, random_encoder, tmp_path, count
 ):
-    rng = np.random.default_rng(0)
-    pairs = []
-    for i in range(64):
-        a, b = (rng.integers(5, 40, n).tolist() for n in rng.integers(2, 7, 2))
-        pairs.append(([2, *a, 3, *b, 3], len(a) + 2, i % 2))
-    for split in ("train", "validation"):
-        write_records(
-            tmp_path / "records", vocabulary, pairs, split, length=40, pairs_per_row=2
-        )
+    write_random_records(tmp_path / "records", vocabulary, count=64, length=40)
     size = random_encoder(tmp_path, num_layers=1, max_sequence_length=40)["size"]
     options = {"records": str(tmp_path / "records"), "size": size, "dropout": 0.0}
     options |= {"learning_rate": 1e-2, "batch_size": 8, "steps": 6, "warmup_steps": 1}

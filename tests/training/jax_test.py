@@ -19,7 +19,7 @@ from bert_tf.training import PretrainConfig, pretrain, read_history
 from tests.toy import workers
 from tests.toy.checkpoints import assert_equal
 from tests.toy.models import model_directory
-from tests.toy.records import write_records
+from tests.toy.records import write_random_records
 
 pytestmark = pytest.mark.skipif(
     not importlib.util.find_spec("jax"), reason="JAX is not installed."
@@ -69,15 +69,7 @@ def pretrain_on_jax(*options, devices: int) -> None:
 def options(tmp_path_factory, vocabulary, one_layer):
     """Options of ten steps with packed rows, from the same weights, without dropout."""
     folder = tmp_path_factory.mktemp("jax")
-    rng = np.random.default_rng(0)
-    pairs = [
-        ([2, *rng.integers(5, 40, n), 3, *rng.integers(5, 40, 5), 3], n + 2, n % 2)
-        for n in rng.integers(2, 8, 256)
-    ]
-    for split in ("train", "validation"):
-        write_records(
-            folder / "records", vocabulary, pairs, split, length=32, pairs_per_row=2
-        )
+    write_random_records(folder / "records", vocabulary, count=256, length=32)
     initial = model_directory(folder / "initial", one_layer, vocabulary)
     initial.save_weights(BertPretrainer(BertBackbone(one_layer)))
     options = {"records": str(folder / "records"), "init_from": str(initial.path)}
