@@ -14,6 +14,7 @@ from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
 from bert_tf.modeling.config import ACTIVATIONS
 from tests.toy.checkpoints import assert_equal
 from tests.toy.gradients import in_graph, kept_tensors, value_and_gradients
+from tests.toy.models import encoder_inputs
 
 # Backbone with pooler, vocabulary 30,522, 512 positions; the counts of the published
 # checkpoints (KerasHub presets, google-research/bert README).
@@ -27,11 +28,8 @@ def make_inputs(config: BertConfig, seed: int = 0) -> dict[str, np.ndarray]:
     lengths = np.array([LENGTH, 7, 3])
     padding_mask = np.arange(LENGTH) < lengths[:, None]
     token_ids = rng.integers(5, config.vocabulary_size, (BATCH, LENGTH)) * padding_mask
-    segment_ids = (np.arange(LENGTH) >= 2) & padding_mask
-    inputs = {
-        "token_ids": token_ids,
-        "segment_ids": segment_ids,
-        "padding_mask": padding_mask,
+    inputs = encoder_inputs(token_ids) | {
+        "segment_ids": (np.arange(LENGTH) >= 2) & padding_mask,
         "mask_positions": rng.integers(0, 3, (BATCH, PREDICTIONS)),
         "first_positions": np.zeros((BATCH, 1)),
     }

@@ -35,18 +35,15 @@ def texts_of(task, split="train"):
 
 
 def test_stsb(tmp_path, read):
-    header = "index\tsentence1\tsentence2\tscore\n"
-    write(
-        tmp_path,
-        train__tsv=f"{header}0\ta b\tb\t0.000\n1\tc\td\t5.000\n",
-        dev__tsv=f"{header}0\te\tf\t1.25\n1\te\te\t5\n",
-        test__tsv="index\tsentence1\tsentence2\n0\tg\th\n",
-    )
+    header = "index\tsentence1\tsentence2"
+    rows = f"{header}\tscore\n0\ta b\tb\t0.000\n1\tc\tc\t5.000\n"
+    test = f"{header}\n0\tg\th\n"
+    write(tmp_path, train__tsv=rows, dev__tsv=rows, test__tsv=test)
     task = read(task="stsb", data_dir=str(tmp_path))
     assert (task.loss, task.metric) == ("cosent", "spearman")
-    assert texts_of(task) == [("a b", "b"), ("c", "d")]
+    assert texts_of(task) == [("a b", "b"), ("c", "c")]
     np.testing.assert_array_equal(task.dataset("train").targets, [0, 1])  # Ranks.
-    found = task.evaluate(task.dataset("dev"), np.eye(2))
+    found = task.evaluate(task.dataset("dev"), np.eye(3))
     np.testing.assert_allclose(found.answers["score"], [0, 1], atol=1e-6)
     assert found.metrics == pytest.approx({"spearman": 1, "pearson": 1})
     assert not task.evaluate(task.dataset("test"), np.eye(2)).metrics

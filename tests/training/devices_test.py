@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf import training
 from bert_tf.checkpoints import open_checkpoint
-from bert_tf.modeling import Dropout
+from bert_tf.modeling import BertBackbone, BertPretrainer, Dropout
 from bert_tf.training import PretrainConfig, create_devices, devices, pretrain
 from bert_tf.training.distribution import has_bfloat16_instructions, read_tf_config
 from tests.toy import workers
 from tests.toy.checkpoints import assert_equal
-from tests.toy.records import write_random_records
+from tests.toy.records import make_batch, write_random_records
 
 
 def test_a_lost_worker_is_an_error_that_keeps_no_objects_alive():
@@ -121,6 +122,55 @@ def test_replicas_draw_different_dropout_masks():
     for i, a in enumerate(draws):
         for b in draws[:i]:
             assert (a != b).any()
+
+
+# --- Steps -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def without_fusion(monkeypatch):
+    """Compiling groups of ops for each shape would take most of the time."""
+    monkeypatch.setattr("bert_tf.modeling.backend.cpu_only", lambda: False)
+
+
+@pytest.fixture(scope="module")
+def batches(vocabulary):
+    """Three batches of eight rows, with unequal numbers of masked tokens."""
+    made = [make_batch(vocabulary, batch_size=8, seed=seed) for seed in range(3)]
+    return tf.nest.map_structure(lambda *tensors: tf.stack(tensors), *made)
+
+
+def train(batches, config, strategy="default", wrap=tf.function, **arguments):
+    """Returns the weights after three steps, the metrics, and the last norm."""
+    keras.utils.set_random_seed(5)
+    strategy = create_devices(strategy).strategy
+    with strategy.scope():
+        model = BertPretrainer(BertBackbone(config))
+        model.compile(training.AdamW(1e-2))
+        training.create_training_variables(model)
+    step = training.tensorflow_step(model, **arguments)
+    run = wrap(lambda *batch: strategy.run(step, args=(batch,)))
+    dataset = tf.data.Dataset.from_tensor_slices(batches)
+    for batch in strategy.experimental_distribute_dataset(dataset):
+        run(*batch)
+    # Adam and clipping hide a constant factor in all gradients; their norm does not.
+    metrics = {"gradient_norm": model.optimizer.gradient_norm.numpy()}
+    return model.get_weights(), model.get_metrics_result() | metrics
+
+
+@pytest.mark.usefixtures("without_fusion")
+@pytest.mark.parametrize(
+    ("xla", "strategy"),
+    [(False, "default"), pytest.param(True, "mirrored", marks=pytest.mark.slow)],
+)
+def test_micro_batches_and_xla_train_like_the_whole_batch(
+    batches, one_layer, xla, strategy
+):
+    weights, metrics = train(batches, one_layer, wrap=lambda step: step)  # Eager.
+    found = train(batches, one_layer, strategy, micro_batch_size=2, xla=xla)
+    # Adam normalizes gradients, so rounding errors of small ones are visible.
+    assert_equal(found[0], weights, atol=2e-5)
+    assert_equal(found[1], metrics, rtol=1e-4)
 
 
 @pytest.mark.slow

@@ -84,10 +84,7 @@ RUNS = {
     # Adam's step has the size of the learning rate also for gradients that are rounding
     # errors, of either sign.
     "bfloat16": ({"precision": "mixed_bfloat16"}, 3e-3),
-    "less_memory": (
-        {"micro_batch_size": 1, "recompute": True, "optimizer": "lamb"},
-        2e-5,
-    ),
+    "memory": ({"micro_batch_size": 1, "recompute": True, "optimizer": "lamb"}, 2e-5),
 }
 FLOAT16 = {"dropout": 0.1, "precision": "mixed_float16"}
 
@@ -115,7 +112,7 @@ def on_two_processes(options, tmp_path_factory):
     folder = tmp_path_factory.mktemp("processes")
     runs = [
         ("float16", FLOAT16),
-        ("less_memory", RUNS["less_memory"][0] | {"stop_after": 7}),
+        ("memory", RUNS["memory"][0] | {"stop_after": 7}),
         ("adamw", {"kill_after": 7}),
     ]
     output, _ = workers.run(
@@ -171,7 +168,7 @@ def test_two_processes_draw_the_masks_of_one_with_loss_scaling(
     assert_same_training(found, on_jax / "float16", atol=3e-3, rtol=2e-3)
 
 
-@pytest.mark.parametrize(("name", "step"), [("less_memory", 7), ("adamw", 5)])
+@pytest.mark.parametrize(("name", "step"), [("memory", 7), ("adamw", 5)])
 def test_one_process_resumes_what_two_began(
     options, on_two_processes, on_tensorflow, name, step
 ):
