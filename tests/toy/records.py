@@ -44,20 +44,6 @@ def make_batch(vocabulary: Vocabulary, batch_size: int, seed: int):
     return Masker(vocabulary=vocabulary)(pairs, (seed, tf.constant(0)))
 
 
-def write_random_records(
-    directory: pathlib.Path, vocabulary: Vocabulary, count: int, length: int
-) -> None:
-    """Writes both splits, `count` random pairs each, two pairs per row."""
-    rng, cls, sep = np.random.default_rng(0), vocabulary.cls_id, vocabulary.sep_id
-    pairs = []
-    for a, b in rng.integers(2, 7, (count, 2)):
-        words = rng.integers(5, vocabulary.size, a + b).tolist()
-        ids = [cls, *words[:a], sep, *words[a:], sep]
-        pairs.append((ids, int(a) + 2, len(pairs) % 2))
-    for split in ("train", "validation"):
-        write_records(directory, vocabulary, pairs, split, length, pairs_per_row=2)
-
-
 def write_records(
     directory: pathlib.Path,
     vocabulary: Vocabulary,
@@ -106,11 +92,15 @@ def write_records(
 def write_both_splits(
     directory: pathlib.Path, vocabulary: Vocabulary, count: int = 64, **options
 ) -> None:
-    """Writes `count` pairs of the same 15 tokens as each split."""
-    pair = [2, *range(5, 11), 3, *range(11, 17), 3]
+    """Writes `count` random pairs of 7 to 15 tokens as each split."""
+    rng, cls, sep = np.random.default_rng(0), vocabulary.cls_id, vocabulary.sep_id
+    pairs = []
+    for a, b in rng.integers(2, 7, (count, 2)):
+        words = rng.integers(5, vocabulary.size, a + b).tolist()
+        ids = [cls, *words[:a], sep, *words[a:], sep]
+        pairs.append((ids, int(a) + 2, len(pairs) % 2))
     for split in ("train", "validation"):
-        rows = [(pair, 8, i % 2) for i in range(count)]
-        write_records(directory, vocabulary, rows, split, **options)
+        write_records(directory, vocabulary, pairs, split, **options)
 
 
 def _serialize(row: Sequence[tuple[list[int], int, int]]) -> bytes:

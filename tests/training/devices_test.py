@@ -17,7 +17,7 @@ from bert_tf.training import PretrainConfig, create_devices, devices, pretrain
 from bert_tf.training.distribution import has_bfloat16_instructions, read_tf_config
 from tests.toy import workers
 from tests.toy.checkpoints import assert_equal
-from tests.toy.records import make_batch, write_random_records
+from tests.toy.records import make_batch, write_both_splits
 
 
 def test_a_lost_worker_is_an_error_that_keeps_no_objects_alive():
@@ -178,7 +178,8 @@ def test_micro_batches_and_xla_train_like_the_whole_batch(
 def test_workers_train_to_the_same_weights_as_one(
     vocabulary, random_encoder, tmp_path, count
 ):
-    write_random_records(tmp_path / "records", vocabulary, count=64, length=40)
+    packed = {"length": 40, "pairs_per_row": 2}
+    write_both_splits(tmp_path / "records", vocabulary, **packed)
     size = random_encoder(tmp_path, num_layers=1, max_sequence_length=40)["size"]
     options = {"records": str(tmp_path / "records"), "size": size, "dropout": 0.0}
     options |= {"learning_rate": 1e-2, "batch_size": 8, "steps": 6, "warmup_steps": 1}

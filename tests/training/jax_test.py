@@ -19,7 +19,7 @@ from bert_tf.training import PretrainConfig, pretrain, read_history
 from tests.toy import workers
 from tests.toy.checkpoints import assert_equal
 from tests.toy.models import model_directory
-from tests.toy.records import write_random_records
+from tests.toy.records import write_both_splits
 
 pytestmark = pytest.mark.skipif(
     not importlib.util.find_spec("jax"), reason="JAX is not installed."
@@ -69,7 +69,8 @@ def pretrain_on_jax(*options, devices: int) -> None:
 def options(tmp_path_factory, vocabulary, one_layer):
     """Options of ten steps with packed rows, from the same weights, without dropout."""
     folder = tmp_path_factory.mktemp("jax")
-    write_random_records(folder / "records", vocabulary, count=256, length=32)
+    packed = {"length": 32, "pairs_per_row": 2}
+    write_both_splits(folder / "records", vocabulary, count=256, **packed)
     initial = model_directory(folder / "initial", one_layer, vocabulary)
     initial.save_weights(BertPretrainer(BertBackbone(one_layer)))
     options = {"records": str(folder / "records"), "init_from": str(initial.path)}
