@@ -86,25 +86,23 @@ def _rows(options: BenchmarkConfig) -> Iterator[tuple]:
         texts = [pathlib.Path(folder) / f"{size}.txt" for size in sizes]
         for text, size in zip(texts, sizes, strict=True):
             _write_text(text, size, options.text)
-        for (name, arguments), first in zip(programs.items(), itertools.count()):
+        for name, arguments in programs.items():
             before = None
             for text in texts:
-                paths = {"input": text, "output": text.with_suffix(f".{first}")}
-                filled = (x.format_map(values | paths) for x in arguments)
-                cost, size = measure.run_command(*filled), text.stat().st_size / 1e6
-                added = ""
-                if before:
-                    added = f"{(size - before[1]) / (cost.cpu - before[0].cpu):.2f}"
+                values |= {"input": text, "output": f"{tempfile.mkdtemp(dir=folder)}/a"}
+                cost = measure.run_command(*(x.format_map(values) for x in arguments))
+                size, cpu = text.stat().st_size / 1e6, cost.cpu
+                added = before and (size - before[0]) / (cpu - before[1])
                 yield (
                     name,
                     f"{size:.0f} MB",
-                    f"{cost.cpu:.1f} s",
-                    f"{size / cost.cpu:.2f}",
-                    added,
+                    f"{cpu:.1f} s",
+                    f"{size / cpu:.2f}",
+                    f"{added:.2f}" if added else "",
                     f"{size / cost.seconds:.2f}",
                     f"{cost.memory:,.0f} MB",
                 )
-                before = cost, size
+                before = size, cpu
 
 
 def _write_text(path: pathlib.Path, size: int, patterns: str) -> None:

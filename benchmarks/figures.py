@@ -54,6 +54,9 @@ def main(options: FiguresConfig) -> None:
         for name, draw in (("learning", _draw_learning), ("gain", _draw_gain)):
             drawing = figure.Figure(figsize=(10.5, 3.2), layout="constrained")
             draw(drawing)
+            for axes in drawing.axes:
+                axes.legend(frameon=False, fontsize=8)
+                axes.grid(alpha=0.3)
             drawing.savefig(f"{options.output}/{name}.svg", metadata={"Date": None})
 
 
@@ -65,8 +68,6 @@ def _draw_learning(drawing: figure.Figure) -> None:
             _plot(axes, file, label, column, scale)
         axes.set_title(title, fontsize=10)
         axes.set(xlabel="million tokens", ylabel=unit)
-        axes.legend(frameon=False, fontsize=8)
-        axes.grid(alpha=0.3)
 
 
 def _draw_gain(drawing: figure.Figure) -> None:
@@ -78,8 +79,6 @@ def _draw_gain(drawing: figure.Figure) -> None:
         axes.plot([float(row["score"]) for row in runs], names, "o", label=label)
     axes.set(xlabel="score, %", xlim=(0, 100))
     axes.invert_yaxis()
-    axes.legend(frameon=False, fontsize=8)
-    axes.grid(alpha=0.3)
 
 
 def _plot(axes, file: str, label: str, column: str, scale: float) -> None:

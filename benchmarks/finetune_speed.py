@@ -23,7 +23,6 @@ repeated. Skips transformers if it is not installed.
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -53,23 +52,16 @@ def main(options: BenchmarkConfig) -> None:
     """Prints a table, with --lengths one for each length."""
     for length in map(int, options.lengths.split(",") if options.lengths else [0]):
         bert, batches = measure.in_process(_read, options, length)
-        workers = {
-            name: measure.Worker(VARIANTS[name], bert, found)
-            for name, found in batches.items()
-            if name != "transformers" or importlib.util.find_spec(name)
-        }
-        tokens = {
-            name: [int(x["padding_mask"].sum()) for x, _, _ in batches[name]]
-            for name in workers
-        }
-        count = options.batch_size * options.batches
+        tokens = sum(x["padding_mask"].sum() for x, _, _ in batches["bert_tf"])
         print(
             f"{options.task}, {options.size}, batches of {options.batch_size}, "
-            f"{sum(tokens['bert_tf']) / count:.0f} tokens per example"
+            f"{tokens / options.batch_size / options.batches:.0f} tokens per example"
         )
-        measure.print_rates(workers, tokens, options.rounds, "KerasHub")
-        for worker in workers.values():
-            worker.close()
+        variants = {
+            name: (package, build, batches[name], bert)
+            for name, (package, build) in VARIANTS.items()
+        }
+        measure.print_rates(variants, options.rounds, "KerasHub")
 
 
 def _read(
@@ -98,28 +90,22 @@ def _read(
             name: tf.ragged.stack([np.resize(row, length) for row in column])
             for name, column in inputs.items()
         }
-    targets = tf.gather(split.targets, chosen)
-    split = dataclasses.replace(split, inputs=inputs, targets=targets)
-    padded_length = length or _PADDED_LENGTH
-    similar = batches(split, options.batch_size, max_length=padded_length)
-
-    def in_order(length: int | None) -> list[tuple]:
-        """Returns batches padded to `length`, or to their longest example."""
-        found = []
-        for rows in np.split(np.arange(count), options.batches):
-            shape = options.batch_size, length or split.lengths[rows].max()
-            padded = {
-                name: tf.gather(x, rows).to_tensor(shape=shape).numpy()
-                for name, x in inputs.items()
-            }
-            weights = np.full(len(rows), 1 / len(rows), "float32")
-            found.append((padded, targets.numpy()[rows], weights))
-        return found
-
+    targets = tf.gather(split.targets, chosen).numpy()
+    split = dataclasses.replace(split, inputs=inputs, targets=tf.constant(targets))
+    length = length or _PADDED_LENGTH
+    similar = batches(split, options.batch_size, max_length=length)
+    padded = {k: x.to_tensor(shape=(count, length)).numpy() for k, x in inputs.items()}
+    weights = np.full(options.batch_size, 1 / options.batch_size, "float32")
+    full, trimmed = [], []
+    for rows in np.split(np.arange(count), options.batches):
+        longest = split.lengths[rows].max()
+        for found, size in ((full, length), (trimmed, longest)):
+            x = {name: column[rows, :size] for name, column in padded.items()}
+            found.append((x, targets[rows], weights))
     return encoder.architecture, {
         "bert_tf": list(similar.as_numpy_iterator()),
-        "KerasHub": in_order(padded_length),
-        "transformers": in_order(None),
+        "KerasHub": full,
+        "transformers": trimmed,
     }
 
 
@@ -134,23 +120,23 @@ def _num_classes(batches: Sequence[tuple]) -> int:
     return 1 + max(int(targets.max()) for _, targets, _ in batches)
 
 
-def _bert_tf(bert: BertConfig, batches: Sequence[tuple]) -> Callable:
+def _bert_tf(batches: Sequence[tuple], bert: BertConfig) -> Callable:
     from bert_tf import BertBackbone, SequenceClassifier
 
     model = SequenceClassifier(BertBackbone(bert), _num_classes(batches))
     return _keras_step(model, batches)
 
 
-def _keras_hub(bert: BertConfig, batches: Sequence[tuple]) -> Callable:
-    import keras
+def _keras_hub(batches: Sequence[tuple], bert: BertConfig) -> Callable:
+    import keras_hub
 
-    backbone = peers.keras_hub_backbone(bert)
-    dropout = keras.layers.Dropout(0.1)(backbone.output["pooled_output"])
-    logits = keras.layers.Dense(_num_classes(batches))(dropout)
-    return _keras_step(keras.Model(backbone.input, logits), batches)
+    model = keras_hub.models.BertTextClassifier(
+        peers.keras_hub_backbone(bert), _num_classes(batches), preprocessor=None
+    )
+    return _keras_step(model, batches)
 
 
-def _transformers(bert: BertConfig, batches: Sequence[tuple]) -> Callable:
+def _transformers(batches: Sequence[tuple], bert: BertConfig) -> Callable:
     import torch
     import transformers
 
@@ -163,10 +149,11 @@ def _transformers(bert: BertConfig, batches: Sequence[tuple]) -> Callable:
     return peers.torch_step(model, batches)
 
 
+# Name -> package that it needs, function.
 VARIANTS = {
-    "bert_tf": _bert_tf,
-    "KerasHub": _keras_hub,
-    "transformers": _transformers,
+    "bert_tf": ("keras", _bert_tf),
+    "KerasHub": ("keras_hub", _keras_hub),
+    "transformers": ("transformers", _transformers),
 }
 
 

@@ -24,16 +24,17 @@ each run. Finished runs are not repeated.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import pathlib
 import random
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from benchmarks import measure
-from bert_tf import checkpoints, cli, data, finetuning, training
+from bert_tf import cli, data, finetuning, storage, training
 from bert_tf.finetuning import FinetuneConfig, Task
 from bert_tf.lazy import lazy_import
 from tasks.classification import Classification
@@ -43,9 +44,7 @@ from tasks.tagging import Tagging
 
 keras = lazy_import("keras")
 
-_TASKS = {
-    task.kind: task for task in (Classification, Embedding, QuestionAnswering, Tagging)
-}
+_TASKS = {x.kind: x for x in (Classification, Embedding, QuestionAnswering, Tagging)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,35 +64,31 @@ def main(options: GainConfig) -> None:
     Raises:
         ValueError: The task file or an option is invalid.
     """
-    folder = pathlib.Path(options.output)
+    folder, model = pathlib.Path(options.output), options.model
     folder.mkdir(parents=True, exist_ok=True)
-    encoder = checkpoints.open_checkpoint(options.model)
-    architecture, vocabulary = encoder.path / "config.json", folder / "vocab.txt"
-    encoder.vocabulary.write(vocabulary)
     weights = {
-        "pretrained": {"init_from": options.model},
-        "random": {"size": str(architecture), "vocabulary": str(vocabulary)},
+        "pretrained": {"init_from": model},
+        "random": {"size": f"{model}/config.json", "vocabulary": f"{model}/vocab.txt"},
     }
     names, lines, runs = ("data set", "weights", "seed", "score"), [], []
-    for row in _rows(options.tasks, folder):
-        scores: dict[str, list[float]] = {}
-        for start, settings in weights.items():
-            for seed in range(options.seeds):
-                run = row.task_class.Config(
-                    **row.options,
-                    **settings,
-                    output=str(folder / f"{row.name}-{row.examples}-{start}-{seed}"),
-                    precision=options.precision,
-                    seed=seed,
-                )
-                scores.setdefault(start, []).append(_run(row, run))
-                runs.append((row.name, start, seed, scores[start][-1]))
-        lines.append((row.name, row.examples or "all", *_gain(**scores)))
+    for name, examples, task_class, entry in _rows(options.tasks, folder):
+        scores = {start: [] for start in weights}
+        for start, seed in itertools.product(weights, range(options.seeds)):
+            run = task_class.Config(
+                **entry,
+                **weights[start],
+                output=str(folder / f"{name}-{examples}-{start}-{seed}"),
+                precision=options.precision,
+                seed=seed,
+            )
+            scores[start].append(_run(task_class, run))
+            runs.append((name, start, seed, scores[start][-1]))
+        lines.append((name, examples or "all", *_gain(**scores)))
         data.write_table(folder / "gain.csv", [dict(zip(names, x)) for x in runs])
     header = "data set|examples|pre-trained|random weights|gain|gain / deviation"
-    text = "\n".join(measure.table(header, lines))
-    (folder / "gain.md").write_text(f"{text}\n", encoding="utf-8")
-    print(f"\n{text}")
+    with (folder / "gain.md").open("w", encoding="utf-8") as file:
+        measure.print_table(header, lines, file)
+    measure.print_table(header, lines)
 
 
 def _gain(pretrained: Sequence[float], random: Sequence[float]) -> tuple[str, ...]:
@@ -105,28 +100,22 @@ def _gain(pretrained: Sequence[float], random: Sequence[float]) -> tuple[str, ..
     return *("{:.1f} ± {:.1f}".format(*x) for x in both), f"{gain:+.1f}", f"{ratio:.1f}"
 
 
-class _Row(NamedTuple):
-    name: str
-    examples: int | None
-    task_class: type[Task]
-    options: Mapping[str, Any]
+def _rows(
+    path: str, folder: pathlib.Path
+) -> Iterator[tuple[str, int | None, type[Task], dict[str, Any]]]:
+    """Yields the name, number of examples, task and options of each row of the table.
 
-
-def _rows(path: str, folder: pathlib.Path) -> Iterator[_Row]:
-    """Yields the rows of the table; writes the samples of training examples."""
+    Writes the samples of training examples.
+    """
     for name, entry in json.loads(pathlib.Path(path).read_text("utf-8")).items():
-        kind = entry.pop("kind", None)
-        if kind not in _TASKS:
-            raise ValueError(
-                f"{path}, {name}: the kind must be one of {', '.join(_TASKS)}. "
-                f"Received: kind={kind!r}"
-            )
+        storage.check_fields(f"{path}: {name}", entry, kind=tuple(_TASKS))
+        task_class = _TASKS[entry.pop("kind")]
         for size in (*entry.pop("examples", ()), None):
             sample = {"train_file": _sample(entry, size, folder)} if size else {}
-            yield _Row(name, size, _TASKS[kind], entry | sample)
+            yield name, size, task_class, entry | sample
 
 
-def _run(row: _Row, options: FinetuneConfig) -> float:
+def _run(task_class: type[Task], options: FinetuneConfig) -> float:
     """Fine-tunes, unless `output` has the metrics of the run. Keeps no weights.
 
     Returns:
@@ -135,7 +124,7 @@ def _run(row: _Row, options: FinetuneConfig) -> float:
     metrics = pathlib.Path(options.output, "metrics.json")
     if not metrics.exists():
         try:
-            finetuning.fine_tune(row.task_class, options)
+            finetuning.fine_tune(task_class, options)
         except training.DivergedError as error:
             print(error)
             return math.nan
@@ -143,8 +132,7 @@ def _run(row: _Row, options: FinetuneConfig) -> float:
             keras.backend.clear_session()
         metrics.with_name("model.safetensors").unlink(missing_ok=True)
     scores = json.loads(metrics.read_text(encoding="utf-8"))["training"]
-    to_percent = 1 if row.task_class is QuestionAnswering else 100
-    return to_percent * scores["score"]
+    return scores["score"] * (1 if task_class is QuestionAnswering else 100)
 
 
 def _sample(entry: Mapping[str, Any], size: int, folder: pathlib.Path) -> str:

@@ -26,96 +26,70 @@ import importlib.util
 import itertools
 import pathlib
 import statistics
+import types
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from benchmarks import measure, peers
-from bert_tf import cli
+from bert_tf import cli, data
 from bert_tf.training import PretrainConfig
+
+_COLUMNS = ("library", "seed", "step", "tokens", "val_loss", "processor_seconds")
+
+# Replace the defaults of `PretrainConfig`.
+_DEFAULTS = {"size": "tiny", "batch_size": 32, "steps": 16000, "warmup_steps": 100}
+_DEFAULTS |= {"validate_every": 800}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LearningConfig(cli.Options):
-    """Options of `python -m benchmarks.learning`."""
+class LearningConfig(PretrainConfig):
+    """Options of `python -m benchmarks.learning`, and those of `bert_tf.pretrain`.
 
-    records: str = cli.option(help="Records with one pair per row.")
-    output: str = cli.option(help="Folder for the curves.")
-    size: str = cli.option("tiny", help="Architecture.")
-    recipe: str = cli.option(
-        "short",
-        help="Optimizer, masking rate, dropout and initialization, as --recipe of "
-        "bert_tf.pretrain.",
-        choices=tuple(PretrainConfig.RECIPES),
+    `output` is the folder of the curves. Each run has a `seed`, from 0.
+    """
+
+    RECIPES = types.MappingProxyType(
+        {name: _DEFAULTS | PretrainConfig.RECIPES[name] for name in ("short", "paper")}
     )
-    batch_size: int = cli.option(32, help="Pairs per step.", minimum=1)
-    steps: int = cli.option(16000, help="Training steps.", minimum=1)
-    warmup_steps: int = cli.option(100, help="Warm-up steps.", minimum=0)
-    learning_rate: float = cli.option(2e-3, help="Peak learning rate.")
-    validate_every: int = cli.option(800, help="Steps between evaluations.", minimum=1)
+
     validation_batches: int = cli.option(20, help="Held-out batches.", minimum=1)
     seeds: int = cli.option(2, help="Runs of each library, from seed 0.", minimum=1)
-
-    def pretraining(self) -> PretrainConfig:
-        """Returns the recipe with the size, batches and schedule of this benchmark."""
-        settings = {
-            **PretrainConfig.RECIPES[self.recipe],
-            "batch_size": self.batch_size,
-            "steps": self.steps,
-            "warmup_steps": self.warmup_steps,
-            "learning_rate": self.learning_rate,
-        }
-        return PretrainConfig(
-            records=self.records, output="", size=self.size, **settings
-        )
 
 
 def main(options: LearningConfig) -> None:
     """Trains the runs without a curve and prints their losses."""
-    from bert_tf.data import read_table, write_table
-
     folder = pathlib.Path(options.output)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "learning.csv"
-    rows = read_table(path) if path.exists() else []
-    has_peer = importlib.util.find_spec("transformers")
-    libraries = LIBRARIES if has_peer else ("bert_tf",)
+    rows = data.read_table(path) if path.exists() else []
+    libraries = LIBRARIES if importlib.util.find_spec("transformers") else ("bert_tf",)
     for seed, name in itertools.product(range(options.seeds), libraries):
         if any((row["library"], int(row["seed"])) == (name, seed) for row in rows):
             continue
-        curve = []
-        for point in _curve(options, name, folder / f"seed-{seed}", seed):
-            step, tokens, loss, seconds = point
-            print(
-                f"{name}, seed {seed}: step {step:,}, {tokens / 1e6:.1f} M tokens, "
-                f"held-out loss {loss:.4f}, {seconds:,.0f} s",
-                flush=True,
-            )
-            curve.append((name, seed, *point))
-        names = ("library", "seed", "step", "tokens", "val_loss", "processor_seconds")
-        rows += [dict(zip(names, point, strict=True)) for point in curve]
-        write_table(path, rows)
+        run = dataclasses.replace(options, seed=seed)
+        for point in _curve(run, name, folder / f"seed-{seed}"):
+            rows.append(dict(zip(_COLUMNS, (name, seed, *point), strict=True)))
+            print(*(f"{k}={v}" for k, v in rows[-1].items()), flush=True)
+        data.write_table(path, rows)
 
 
 def _curve(
-    options: LearningConfig, library: str, folder: pathlib.Path, seed: int
+    options: LearningConfig, library: str, folder: pathlib.Path
 ) -> Iterator[tuple[int, int, float, float]]:
     """Yields (step, tokens seen, held-out loss, CPU seconds) at each evaluation."""
     import keras
 
-    from bert_tf import data
-
+    (phase,) = options.phases()
     if not folder.exists():
-        _write_initial_weights(options, folder, seed)
-    keras.utils.set_random_seed(seed)  # It also seeds the order of records.
-    settings = options.pretraining()
-    schedule = settings.phases()[0].schedule
-    rates = schedule(np.arange(options.steps)).numpy().tolist()
-    trainer = measure.Worker(_build, library, folder, settings, rates, seed)
-    common = {"batch_size": options.batch_size, "seed": seed}
-    records, rate = data.Records(options.records), settings.mask_selection_rate
-    train = records.dataset(mask_selection_rate=rate, **common).take(options.steps)
-    held_out = records.dataset("validation", **common)
+        _write_initial_weights(options, folder)
+    keras.utils.set_random_seed(options.seed)  # It also seeds the order of records.
+    rates = phase.schedule(np.arange(options.steps)).numpy().tolist()
+    trainer = measure.Worker(_build, library, folder, options, rates)
+    records = phase.records
+    both = {"batch_size": options.batch_size, "seed": options.seed}
+    rate, held_out = phase.mask_selection_rate, records.dataset("validation", **both)
+    train = records.dataset(mask_selection_rate=rate, **both).take(options.steps)
 
     def mean_of_batch(x, y, weights):  # As the loss of transformers.
         return x, y, {name: w / keras.ops.sum(w) for name, w in weights.items()}
@@ -133,31 +107,20 @@ def _curve(
     trainer.close()
 
 
-def _write_initial_weights(
-    options: LearningConfig, folder: pathlib.Path, seed: int
-) -> None:
+def _write_initial_weights(options: LearningConfig, folder: pathlib.Path) -> None:
     """Writes a checkpoint of transformers with random weights."""
     import keras
 
-    from bert_tf import checkpoints, modeling, training
+    from bert_tf import modeling, training
 
-    settings = options.pretraining()
-    phases = settings.phases()
-    architecture = training.resolve_architecture(settings, phases, None)
-    keras.utils.set_random_seed(seed)
+    phases = options.phases()
+    architecture = training.resolve_architecture(options, phases, None)
+    keras.utils.set_random_seed(options.seed)
     model = modeling.BertPretrainer(modeling.BertBackbone(architecture))
-    if settings.initialization == "corpus":
-        token_ids = phases[0].records.token_ids()
-        training.initialize_from_corpus(model, token_ids, seed)
-    directory = checkpoints.ModelDirectory.create(
-        folder,
-        architecture=architecture,
-        vocabulary=phases[0].records.vocabulary,
-        lowercase=True,
-        head={"kind": "pretrainer"},
-        options={},
-    )
-    directory.save_weights(model)
+    records = phases[0].records
+    if options.initialization == "corpus":
+        training.initialize_from_corpus(model, records.token_ids(), options.seed)
+    peers.write_model(folder, model, architecture, records.vocabulary, "pretrainer")
 
 
 def _build(library: str, *arguments) -> Callable:
@@ -170,16 +133,16 @@ def _build(library: str, *arguments) -> Callable:
 
 
 def _bert_tf(
-    folder: pathlib.Path, settings: PretrainConfig, rates: Sequence[float], seed: int
+    folder: pathlib.Path, options: LearningConfig, rates: Sequence[float]
 ) -> dict[str, Callable]:
     import keras
 
     from bert_tf import modeling, training
 
-    keras.utils.set_random_seed(seed)
+    keras.utils.set_random_seed(options.seed)
     model = modeling.BertPretrainer.from_checkpoint(folder)
-    schedule = settings.phases()[0].schedule
-    model.compile(training.create_optimizer(settings, schedule))
+    schedule = options.phases()[0].schedule
+    model.compile(training.create_optimizer(options, schedule))
 
     def train(batch):
         model.train_on_batch(*batch)
@@ -194,14 +157,14 @@ def _bert_tf(
 
 
 def _transformers(
-    folder: pathlib.Path, settings: PretrainConfig, rates: Sequence[float], seed: int
+    folder: pathlib.Path, options: LearningConfig, rates: Sequence[float]
 ) -> dict[str, Callable]:
     import torch
     import transformers
 
-    torch.manual_seed(seed)
+    torch.manual_seed(options.seed)
     model = transformers.BertForPreTraining.from_pretrained(folder).train()
-    is_muon = settings.optimizer == "muon"
+    is_muon = options.optimizer == "muon"
     encoder, matrices, vectors = [], [], []
     for name, weight in model.named_parameters():
         if weight.ndim == 1:

@@ -4,17 +4,21 @@
 
 from __future__ import annotations
 
+import importlib.util
+import itertools
 import multiprocessing
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
-from typing import Any, NamedTuple
-from unittest import mock
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+_SPAWN = multiprocessing.get_context("spawn")
 
 
 class Call(NamedTuple):
@@ -34,15 +38,11 @@ class Worker:
         build: Returns the function. It is called in the process, as is the function, so
             both must be importable, and the function's values picklable.
         *arguments: Arguments of `build`.
-        **environment: Variables of the process, such as `KERAS_BACKEND="jax"`.
     """
 
-    def __init__(self, build: Callable[..., Callable], *arguments: Any, **environment):
-        spawn = multiprocessing.get_context("spawn")
-        self._pool = futures.ProcessPoolExecutor(1, spawn)
-        environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **environment}
-        with mock.patch.dict(os.environ, environment):  # The process inherits it.
-            self._pool.submit(_build, build, arguments).result()
+    def __init__(self, build: Callable[..., Callable], *arguments: Any):
+        self._pool = futures.ProcessPoolExecutor(1, _SPAWN)
+        self._pool.submit(_build, build, arguments).result()
 
     def __call__(self, *arguments: Any) -> Call:
         return self._pool.submit(_call, arguments).result()
@@ -53,11 +53,8 @@ class Worker:
 
 def in_process(function: Callable, *arguments: Any) -> Any:
     """Returns what a function returns in a process of its own."""
-    worker = Worker(_same, function)
-    try:
-        return worker(*arguments).value
-    finally:
-        worker.close()
+    with futures.ProcessPoolExecutor(1, _SPAWN) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 _functions: list[Callable] = []  # Of this process.
@@ -71,10 +68,6 @@ def _call(arguments: Sequence[Any]) -> Call:
     start, cpu_start = time.perf_counter(), time.process_time()
     value = _functions[0](*arguments)
     return Call(value, time.perf_counter() - start, time.process_time() - cpu_start)
-
-
-def _same(function: Callable) -> Callable:
-    return function
 
 
 class Cost(NamedTuple):
@@ -96,12 +89,8 @@ def run_command(*arguments: str) -> Cost:
     """
     start = time.perf_counter()
     with tempfile.TemporaryFile() as messages:
-        process = subprocess.Popen(
-            [sys.executable, *arguments],
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
-            stdout=messages,
-            stderr=messages,
-        )
+        command = [sys.executable, *arguments]
+        process = subprocess.Popen(command, stdout=messages, stderr=messages)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
@@ -114,50 +103,51 @@ def run_command(*arguments: str) -> Cost:
     return Cost(seconds, usage.ru_utime + usage.ru_stime, memory)
 
 
-def print_table(header: str, rows: Iterable[Sequence[Any]]) -> None:
-    """Prints a Markdown table, each row as soon as it is there."""
-    for line in table(header, rows):
-        print(line, flush=True)
+def print_table(
+    header: str, rows: Iterable[Sequence[Any]], file: IO[str] | None = None
+) -> None:
+    """Prints a Markdown table, each row as soon as it is there.
 
-
-def table(header: str, rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """Yields the lines of a Markdown table. The titles in `header` are "a|b|c"."""
+    Args:
+        header: The titles, "a|b|c".
+        rows: The rows.
+        file: Where to, by default to stdout.
+    """
     titles = [title.strip() for title in header.split("|")]
-    yield f"| {' | '.join(titles)} |"
-    yield "|---" * len(titles) + "|"
+    print(f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|", file=file)
     for row in rows:
-        yield f"| {' | '.join(map(str, row))} |"
+        print(f"| {' | '.join(map(str, row))} |", file=file, flush=True)
 
 
 def print_rates(
-    workers: Mapping[str, Worker],
-    tokens: Mapping[str, Sequence[int]],
-    rounds: int,
-    baseline: str,
+    variants: Mapping[str, Sequence[Any]], rounds: int, baseline: str
 ) -> None:
     """Prints the speed of training steps, medians over rounds.
 
-    Each round runs all workers, so that changes of the machine's speed affect all. The
+    Each round runs all variants, so that changes of the machine's speed affect all. The
     ratio is of processor time, which other programs affect less.
 
     Args:
-        workers: `worker(i)` trains on batch `i`.
-        tokens: Tokens without padding of each batch.
+        variants: Name -> the package that it needs, or else it is skipped; `build` of a
+            `Worker` that trains on the batch of a number; the batches `(x, y, weights)`
+            and other arguments of `build`.
         rounds: Rounds over all batches, after one that traces the graphs.
-        baseline: The worker with the ratio 1.
+        baseline: The variant with the ratio 1.
     """
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in workers}
-    for _ in range(rounds + 1):
-        for name, worker in workers.items():
-            calls = [worker(i) for i in range(len(tokens[name]))]
-            total = sum(tokens[name])
-            seconds, cpu = (sum(x) for x in zip(*(call[1:] for call in calls)))
-            found[name].append((total / seconds, total / cpu))
-    base = [cpu for _, cpu in found[baseline][1:]]
+    workers, rates = {}, {}
+    for name, (package, *build) in variants.items():
+        if importlib.util.find_spec(package):
+            workers[name], rates[name] = Worker(*build), []
+    for _, (name, worker) in itertools.product(range(rounds + 1), workers.items()):
+        batches = variants[name][2]
+        total = sum(np.count_nonzero(x["padding_mask"]) for x, _, _ in batches)
+        calls = [worker(number) for number in range(len(batches))]
+        rates[name].append([total / sum(x) for x in zip(*(call[1:] for call in calls))])
     rows = []
-    for name, rates in found.items():
-        seconds, cpu = zip(*rates[1:])
-        ratios = [a / b for a, b in zip(cpu, base)]
-        medians = map(statistics.median, (seconds, cpu, ratios))
+    for name, worker in workers.items():
+        worker.close()
+        wall, cpu = np.transpose(rates[name][1:])
+        ratio = cpu / np.transpose(rates[baseline][1:])[1]
+        medians = np.median([wall, cpu, ratio], axis=1)
         rows.append((name, *"{:,.0f} {:,.0f} {:.2f}".format(*medians).split()))
     print_table(f"|tokens/s|per CPU second|speed relative to {baseline}, CPU", rows)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import pathlib
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -51,11 +52,10 @@ class ParityConfig(cli.Options):
 
 def main(options: ParityConfig) -> None:
     """Prints the table."""
-    measure.print_table("model|what|difference", rows(options))
+    measure.print_table("model|what|difference", _rows(options))
 
 
-def rows(options: ParityConfig) -> Iterator[tuple[str, str, str]]:
-    """Yields names of model and comparison, and the difference."""
+def _rows(options: ParityConfig) -> Iterator[tuple[str, str, str]]:
     lines = pathlib.Path(options.texts).read_text(encoding="utf-8").splitlines()
     if options.texts.endswith(".tsv"):
         lines = [line.partition("\t")[0] for line in lines[1:]]
@@ -66,11 +66,8 @@ def rows(options: ParityConfig) -> Iterator[tuple[str, str, str]]:
             names += measure.in_process(write_variants, options.model, root)
         theirs = measure.Worker(_peers)
         for name in names:
-            found = (
-                *compare(name, texts, lambda *a: theirs(*a).value),
-                *exported(name, texts),
-            )
-            for what, largest in found:
+            found = compare(name, texts, lambda *a: theirs(*a).value)
+            for what, largest in itertools.chain(found, exported(name, texts)):
                 is_count = isinstance(largest, int)
                 shown = largest or "none" if is_count else f"{largest:.1e}"
                 yield pathlib.Path(name).name, what, str(shown)
@@ -90,10 +87,12 @@ def compare(
     from bert_tf import checkpoints
 
     ours, columns = our_outputs(folder, texts)
-    expected = theirs(str(folder), columns)
-    for what in expected:
-        if what in ours:
-            yield what, difference(ours[what], expected[what])
+    expected, is_token = theirs(str(folder), columns), ours.pop("padding_mask") > 0
+    for what in filter(ours.__contains__, expected):
+        pair = ours[what], expected[what]
+        if all(x.dtype.kind == "f" and x.shape[:2] == is_token.shape for x in pair):
+            pair = (x[is_token] for x in pair)  # Values at padding have no meaning.
+        yield what, difference(*pair)
     with tempfile.TemporaryDirectory() as root:
         copy = f"{root}/copy"
         checkpoints.write_checkpoint(checkpoints.open_checkpoint(folder), copy)
@@ -108,10 +107,8 @@ def exported(folder: str, texts: Sequence[str]) -> Iterator[tuple[str, float | i
 
     model = serving.load(folder)
     with tempfile.TemporaryDirectory() as root:
-        flags = {"model_dir": str(folder), "output": root, "name": "served"}
-        served = serving.Servable(
-            "served", 1, export.main(export.ExportConfig(**flags))
-        )
+        config = export.ExportConfig(model_dir=str(folder), output=root, name="served")
+        served = serving.Servable("served", 1, export.main(config))
         columns = _columns(model, texts)
         answers = model.predict(*columns)
         names = [x.name for x in model.signatures["serving_default"].input_signature]
@@ -169,48 +166,30 @@ def our_outputs(
     model = bert_tf.load(folder)
     checkpoint, columns = model.checkpoint, _columns(model, texts)
     kind = checkpoint.head["kind"]
+    length = min(_LENGTH, checkpoint.architecture.max_sequence_length)
     encoded = bert_tf.Tokenizer.from_checkpoint(checkpoint).encode(
-        *_rows_of(columns), max_sequence_length=_length(checkpoint), allow_mask=True
+        *_rows_of(columns), max_sequence_length=length, allow_mask=True
     )
     encoded = {name: x.numpy() for name, x in encoded.items()}
     backbone = checkpoint.load_backbone("float32")
     states = keras.Model(backbone.input, backbone.hidden_states)(encoded)
-    mask = encoded["padding_mask"][..., np.newaxis]
-    found = {"token ids": encoded["token_ids"]}
-    found["hidden states"] = np.stack([np.array(x) * mask for x in states])
+    found = {"token ids": encoded["token_ids"], "hidden states": np.stack(states, 2)}
+    found["padding_mask"] = encoded["padding_mask"]
     ids = list(encoded.values())
     if kind == "multiple_choice":
         ids = [x.reshape(len(texts), -1, x.shape[-1]) for x in ids]
     outputs = model.predict(*ids, signature="ids")
-    found |= {k: _at_tokens(outputs[k], mask) for k in _LOGITS if k in outputs}
+    found |= {k: outputs[k] for k in _LOGITS if k in outputs}
     answers = model.predict(*columns)
-    if "sentence_embedding" in model.signatures and kind == "embedding":
-        found["sentence vectors"] = answers["sentence_embedding"]
     if kind == "tagging":
         names = "entity_types", "entity_starts", "entity_ends"
         lists = [zip(*row) for row in zip(*(answers[k] for k in names))]
         lists = [[(t, int(a), int(b)) for t, a, b in row if t] for row in lists]
         found["entities"] = np.array(list(map(repr, lists)))
     elif kind == "pretrainer" and "tokens" in answers:
-        found["tokens"] = answers["tokens"][:, 0].astype(str)
-        found["scores of tokens"] = answers["scores"][:, 0]
-    elif kind == "discriminator":
-        found["scores"] = answers["scores"]
-    elif "probabilities" in answers:
-        found["probabilities"] = answers["probabilities"]
-    if "label" in answers:
-        found["labels"] = answers["label"].astype(str)
-    return found, columns
-
-
-def _length(checkpoint: Any) -> int:
-    return min(_LENGTH, checkpoint.architecture.max_sequence_length)
-
-
-def _at_tokens(logits: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Returns logits, 0 at padding."""
-    is_token = mask if logits.ndim == 3 else mask[..., 0]
-    return logits * is_token if logits.shape[:2] == mask.shape[:2] else logits
+        answers = {k: answers[k][:, 0] for k in ("tokens", "scores")}
+    texts = {k: x.astype(str) for k, x in answers.items() if x.dtype == object}
+    return answers | texts | found, columns
 
 
 # --- Peers, in a process without TensorFlow --------------------------------------
@@ -231,27 +210,20 @@ def their_outputs(folder: str, columns: Sequence[list]) -> dict[str, np.ndarray]
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     config = transformers.AutoConfig.from_pretrained(folder)
-    head = config.architectures[0].removeprefix(
-        config.architectures[0].partition("For")[0]
-    )
-    model = (
-        getattr(transformers, config.architectures[0]).from_pretrained(folder).eval()
-    )
+    (name,) = config.architectures
+    model = getattr(transformers, name).from_pretrained(folder).eval()
+    head = name.removeprefix(name.partition("For")[0])
     is_choice = head == "ForMultipleChoice"
     length = min(_LENGTH, config.max_position_embeddings)
     options = {"padding": True, "truncation": True, "max_length": length}
     inputs = tokenizer(*_rows_of(columns), **options, return_tensors="pt")
-    mask = inputs["attention_mask"].numpy()[..., np.newaxis]
     found = {"token ids": inputs["input_ids"].numpy()}
     if is_choice:
-        shape = len(columns[0]), -1, mask.shape[1]
-        inputs = {name: x.reshape(shape) for name, x in inputs.items()}
+        inputs = {k: x.unflatten(0, [len(columns[0]), -1]) for k, x in inputs.items()}
     with torch.no_grad():
         outputs = model(**inputs, output_hidden_states=True)
-    states = [x.numpy() * mask for x in outputs.hidden_states]
-    found["hidden states"] = np.stack(states)
-    logits = {k: outputs[k].numpy() for k in _LOGITS if k in outputs}
-    found |= {k: _at_tokens(x, mask) for k, x in logits.items()}
+    found["hidden states"] = torch.stack(outputs.hidden_states, 2).numpy()
+    found |= {k: outputs[k].numpy() for k in _LOGITS if k in outputs}
     pipeline = functools.partial(
         transformers.pipeline, model=model, tokenizer=tokenizer, device="cpu"
     )
@@ -260,7 +232,7 @@ def their_outputs(folder: str, columns: Sequence[list]) -> dict[str, np.ndarray]
         answers = pipeline("text-classification")(pairs, top_k=None)
         names = list(config.id2label.values())
         shares = [{x["label"]: x["score"] for x in row} for row in answers]
-        found["labels"] = np.array([max(x, key=x.get) for x in shares])
+        found["label"] = np.array([max(x, key=x.get) for x in shares])
         found["probabilities"] = np.array([[x[n] for n in names] for x in shares])
     elif head == "ForTokenClassification":
         tag = pipeline("token-classification", aggregation_strategy="simple")
@@ -273,14 +245,14 @@ def their_outputs(folder: str, columns: Sequence[list]) -> dict[str, np.ndarray]
         fill = pipeline("fill-mask", model=folder)  # Without next sentence prediction.
         answers = fill(columns[0])
         found["tokens"] = np.array([[x["token_str"] for x in row] for row in answers])
-        found["scores of tokens"] = np.array([[x["score"] for x in r] for r in answers])
+        found["scores"] = np.array([[x["score"] for x in row] for row in answers])
     elif head == "ForPreTraining":
-        found["scores"] = torch.sigmoid(outputs.logits).numpy() * mask[..., 0]
+        found["scores"] = torch.sigmoid(outputs.logits).numpy()
     if (pathlib.Path(folder) / "modules.json").exists():
         from sentence_transformers import SentenceTransformer
 
         peer = SentenceTransformer(folder, device="cpu")
-        found["sentence vectors"] = peer.encode(columns[0])
+        found["sentence_embedding"] = peer.encode(columns[0])
     return found
 
 
@@ -300,11 +272,9 @@ def write_variants(model: str, root: str) -> list[str]:
         name = f"{family.removesuffix('Model')}For{head}"
         if not hasattr(transformers, name):
             continue
-        labels = dict(
-            enumerate(_LABELS[:2] if head == "QuestionAnswering" else _LABELS)
-        )
+        labels = _LABELS[:2] if head == "QuestionAnswering" else _LABELS
         network, info = getattr(transformers, name).from_pretrained(
-            model, id2label=labels, output_loading_info=True
+            model, id2label=dict(enumerate(labels)), output_loading_info=True
         )
         for key in info["missing_keys"]:
             network.get_parameter(key).data.normal_(std=0.3)

@@ -8,12 +8,15 @@ Functions that import torch run in processes that do not import TensorFlow, see
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from bert_tf.families import families
 from bert_tf.modeling import BertConfig
+from bert_tf.text import Vocabulary
 
 # Inputs of `BertBackbone` -> those of transformers' BERT.
 NAMES = {
@@ -23,33 +26,41 @@ NAMES = {
 }
 
 
+# Fields of `BertConfig` that define an architecture; KerasHub has the same names.
+_SIZES = ("vocabulary_size", "num_layers", "num_heads", "hidden_dim")
+_SIZES += ("intermediate_dim",)
+
+
+def write_model(
+    path: str | os.PathLike,
+    model: Any,
+    architecture: BertConfig,
+    vocabulary: Vocabulary,
+    kind: str,
+) -> None:
+    """Writes a model directory with a head that has no settings."""
+    from bert_tf.checkpoints import ModelDirectory
+
+    attributes = {"architecture": architecture, "vocabulary": vocabulary}
+    attributes |= {"lowercase": True, "head": {"kind": kind}, "options": {}}
+    ModelDirectory.create(path, **attributes).save_weights(model)
+
+
 def keras_hub_backbone(architecture: BertConfig, dtype: Any = "float32"):
     """Returns KerasHub's `BertBackbone`."""
     import keras_hub
 
-    return keras_hub.models.BertBackbone(
-        vocabulary_size=architecture.vocabulary_size,
-        num_layers=architecture.num_layers,
-        num_heads=architecture.num_heads,
-        hidden_dim=architecture.hidden_dim,
-        intermediate_dim=architecture.intermediate_dim,
-        dtype=dtype,
-    )
+    sizes = {name: getattr(architecture, name) for name in _SIZES}
+    return keras_hub.models.BertBackbone(**sizes, dtype=dtype)
 
 
 def transformers_config(architecture: BertConfig, **options: Any):
     """Returns transformers' `BertConfig` with `options` such as `num_labels`."""
     import transformers
 
-    return transformers.BertConfig(
-        vocab_size=architecture.vocabulary_size,
-        num_hidden_layers=architecture.num_layers,
-        num_attention_heads=architecture.num_heads,
-        hidden_size=architecture.hidden_dim,
-        intermediate_size=architecture.intermediate_dim,
-        hidden_act="gelu_new",
-        **options,
-    )
+    keys = families()["bert"].keys
+    sizes = {keys[name]: getattr(architecture, name) for name in _SIZES}
+    return transformers.BertConfig(**sizes, hidden_act="gelu_new", **options)
 
 
 def keras_step(

@@ -27,8 +27,10 @@ import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from benchmarks import measure, peers
-from bert_tf import checkpoints, cli, modeling, text
+from bert_tf import cli, modeling, serving, text
 
 _SIZES = {"MiniLM": "6/384/12", "base": "12/768/12"}
 _SIZES |= {f"{layers} layers": f"{layers}/384/12" for layers in (2, 12, 24)}
@@ -76,68 +78,39 @@ def _measure(kind: str, root: pathlib.Path) -> tuple[float, float]:
 def _write_models(size: str, vocabulary: text.Vocabulary, root: pathlib.Path) -> None:
     """Writes a model directory, and what KerasHub exports."""
     architecture = modeling.BertConfig.from_size(size, vocabulary.size)
-    directory = checkpoints.ModelDirectory.create(
-        root / "model",
-        architecture=architecture,
-        vocabulary=vocabulary,
-        lowercase=True,
-        options={},
-        head={"kind": "encoder"},
-    )
-    directory.save_weights(modeling.BertBackbone(architecture))
+    model = modeling.BertBackbone(architecture)
+    peers.write_model(root / "model", model, architecture, vocabulary, "encoder")
     peers.keras_hub_backbone(architecture).export(root / "hub", verbose=False)
 
 
-# --- Functions to measure. They return nothing. ---------------------------------
+# --- Functions to measure --------------------------------------------------------
+# Each imports what it needs and returns a function without arguments.
 
 
-def _ready(root: pathlib.Path) -> Callable[[], None]:
-    import tensorflow_text  # noqa: F401
-
-    from bert_tf.serving import Servable
-
-    def run() -> None:
-        Servable("model", 1, root / "served/1")
-
-    return run
+def _ready(root: pathlib.Path) -> Callable[[], bool]:
+    servable = serving.Servable
+    return lambda: bool(servable("model", 1, root / "served/1"))
 
 
-def _filter(root: pathlib.Path) -> Callable[[], None]:
-    import numpy as np
-
-    from bert_tf.serving import Servable
-
-    served = Servable("model", 1, root / "served/1")
+def _filter(root: pathlib.Path) -> Callable[[], bool]:
+    served = serving.Servable("model", 1, root / "served/1")
     inputs = {"text": np.array([_TEXT], object)}
-
-    def run() -> None:
-        served.run("embeddings", inputs, ["mean"])
-
-    return run
+    return lambda: bool(served.run("embeddings", inputs, ["mean"]))
 
 
-def _load(root: pathlib.Path) -> Callable[[], None]:
+def _load(root: pathlib.Path) -> Callable[[], bool]:
     from bert_tf import BertBackbone, Tokenizer, load  # noqa: F401
 
-    def run() -> None:
-        load(root / "model").predict([_TEXT])
-
-    return run
+    return lambda: bool(load(root / "model").predict([_TEXT]))
 
 
-def _keras_hub(root: pathlib.Path) -> Callable[[], None]:
-    import numpy as np
-    import tensorflow as tf
+def _keras_hub(root: pathlib.Path) -> Callable[[], bool]:
+    servable = serving.Servable
 
-    def run() -> None:
-        session = tf.compat.v1.Session(graph=tf.Graph())
-        with session.graph.as_default():
-            loaded = tf.compat.v1.saved_model.loader.load(
-                session, ["serve"], str(root / "hub")
-            )
-        signature = loaded.signature_def["serving_default"]
-        ids = {x.name: np.ones([1, 8], "int32") for x in signature.inputs.values()}
-        session.run([x.name for x in signature.outputs.values()], ids)
+    def run() -> bool:
+        served = servable("hub", 1, root / "hub")
+        ids = np.ones([1, 8], "int32")
+        return bool(served.run("", dict.fromkeys(served.signature("").inputs, ids)))
 
     return run
 

@@ -16,6 +16,7 @@ Linux's /proc.
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import dataclasses
 import itertools
@@ -48,7 +49,6 @@ class SoakConfig(cli.Options):
     model_base_path: str = cli.option(help="Folder of the exported model.")
     requests: int = cli.option(1000, help="Number of requests.", minimum=10)
     clients: int = cli.option(8, help="Clients, each with one request.", minimum=1)
-    checkout: str = cli.option(".", help="Checkout whose server to measure.")
 
 
 def main(options: SoakConfig) -> None:
@@ -58,15 +58,10 @@ def main(options: SoakConfig) -> None:
         ValueError: The server does not start, or gives a wrong answer.
     """
     command = [sys.executable, "-m", "bert_tf.serve", "--port=0", "--rest_api_port=0"]
-    path = os.path.abspath(options.model_base_path)
-    server = subprocess.Popen(
-        [*command, f"--model_base_path={path}", "--model_name=soak"],
-        cwd=options.checkout,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command += [f"--model_base_path={options.model_base_path}", "--model_name=soak"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
-        printed = "".join(iter(server.stdout.readline, "Ready.\n"))
+        printed = "".join(itertools.takewhile("Ready.\n".__ne__, server.stdout))
         addresses = re.search(r"REST: (\S+)(?s:.*)gRPC: (\S+)", printed)
         if not addresses:
             raise ValueError(f"The server has not started. It has printed: {printed}")
@@ -74,8 +69,6 @@ def main(options: SoakConfig) -> None:
             "requests|memory, MiB|CPU per request, ms|1 text: p50, p99, ms|8",
             _rows(options, server.pid, *addresses.groups()),
         )
-        if server.poll() is not None:
-            raise ValueError(f"The server has ended with status {server.returncode}.")
     finally:
         server.kill()
 
@@ -100,17 +93,16 @@ def _rows(
         yield "0", f"{_memory(pid):.0f}", "", "", ""
         for start in range(0, 10 * tenth, tenth):
             before = _processor_time(pid)
-            latencies: dict[str, list[float]] = {"1": [], "8": []}
+            latencies = collections.defaultdict(list)
             for kind, latency in pool.map(send, range(start, start + tenth)):
-                latencies.setdefault(kind, []).append(latency)
+                latencies[kind].append(latency)
             used = 1000 * (_processor_time(pid) - before) / tenth
-            columns = (
-                "{:.0f}, {:.0f}".format(*np.percentile(times, [50, 99]))
-                if times
-                else ""
-                for times in (latencies["1"], latencies["8"])
-            )
+            columns = map(_percentiles, (latencies["1"], latencies["8"]))
             yield f"{start + tenth}", f"{_memory(pid):.0f}", f"{used:.1f}", *columns
+
+
+def _percentiles(times: list[float]) -> str:
+    return "{:.0f}, {:.0f}".format(*np.percentile(times, [50, 99])) if times else ""
 
 
 def _send(kind: str, rng: random.Random, connection: client.Client, url: str) -> None:

@@ -27,20 +27,20 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import glob
+import functools
 import itertools
+import os
 import pathlib
 import random
-import re
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks import measure
-from bert_tf import cli, client, serving
+from bert_tf import cli, client, data, serving
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 
@@ -65,9 +65,8 @@ def main(options: SpeedConfig) -> None:
     """Prints the tables."""
     sentences = read_sentences(options.texts, options.batches * _BATCH)
     with tempfile.TemporaryDirectory() as folder:
-        versions = {}
+        versions, flags = {}, (f"--model_dir={options.model}", f"--output={folder}")
         for precision in ("float32", "mixed_bfloat16"):
-            flags = f"--model_dir={options.model}", f"--output={folder}"
             names = f"--name={precision}", f"--precision={precision}"
             measure.run_command("-m", "bert_tf.export", *flags, *names)
             versions[precision] = pathlib.Path(folder) / precision / "1"
@@ -92,12 +91,9 @@ def main(options: SpeedConfig) -> None:
 
 def read_sentences(pattern: str, count: int) -> list[str]:
     """Returns `count` sentences of mixed lengths in random order."""
-    sentences = []
-    for path in sorted(glob.glob(pattern)):
-        for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
-            if not line.startswith("<"):  # WikiExtractor's tags.
-                sentences += re.split(r"(?<=[.!?]) (?=[A-Z])", line.strip())
-    sentences = [s for s in sentences if 10 < len(s) < 600]
+    texts = data.list_texts(data.TextFilesConfig(input=pattern))
+    documents = itertools.chain.from_iterable(text.documents() for text in texts)
+    sentences = [s for document in documents for s in document if 10 < len(s) < 600]
     random.Random(0).shuffle(sentences)
     return sentences[:count]
 
@@ -105,8 +101,7 @@ def read_sentences(pattern: str, count: int) -> list[str]:
 # --- Implementations -------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """Folder of a model or an export, and how to run it."""
 
     path: str | pathlib.Path
@@ -118,22 +113,15 @@ class Source:
 
 def _export(source: Source) -> Embed:
     """Loads an export into a session, as TensorFlow Serving does."""
-    import tensorflow as tf
-    import tensorflow_text  # noqa: F401
+    if source.threads:  # The number of cores decides about the threads.
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: source.threads])
+    served = serving.Servable("model", 1, source.path)
 
-    tf.config.threading.set_intra_op_parallelism_threads(source.threads)
-    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=source.threads)
-    session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
-    with session.graph.as_default():
-        loaded = tf.compat.v1.saved_model.loader.load(
-            session, ["serve"], str(source.path)
-        )
-    signature = loaded.signature_def["embeddings"]
-    run = session.make_callable(
-        session.graph.get_tensor_by_name(signature.outputs["mean"].name),
-        [session.graph.get_tensor_by_name(signature.inputs["text"].name)],
-    )
-    return lambda texts: run(np.array(texts, object))
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        inputs = {"text": np.array(texts, object)}
+        return served.run("embeddings", inputs, ["mean"])["mean"]
+
+    return embed
 
 
 def _torch_mean(model: str | pathlib.Path):
@@ -149,11 +137,8 @@ def _torch_mean(model: str | pathlib.Path):
             )
 
         def forward(self, input_ids, attention_mask, token_type_ids):
-            hidden = self.bert(
-                input_ids=input_ids,
-                attention_mask=attention_mask,
-                token_type_ids=token_type_ids,
-            ).last_hidden_state
+            outputs = self.bert(input_ids, attention_mask, token_type_ids)
+            hidden = outputs.last_hidden_state
             weights = attention_mask[:, :, None].to(hidden.dtype)
             return (hidden * weights).sum(1) / weights.sum(1)
 
@@ -196,12 +181,9 @@ def _onnx(source: Source) -> Embed:
         num_heads=bert.num_attention_heads,
         hidden_size=bert.hidden_size,
     )
-    fused_layers = optimized.get_fused_operator_statistics()["Attention"]
-    if fused_layers != bert.num_hidden_layers:
-        raise ValueError(
-            f"ONNX Runtime must fuse all {bert.num_hidden_layers} layers. "
-            f"It fused {fused_layers}."
-        )
+    fused, layers = optimized.get_fused_operator_statistics(), bert.num_hidden_layers
+    if fused["Attention"] != layers:
+        raise ValueError(f"ONNX Runtime must fuse all {layers} layers. Got: {fused}")
     optimized.save_model_to_file(path)
     if source.precision == "int8":
         types = {"DefaultTensorType": onnx.TensorProto.FLOAT}  # The fused ops hide it.
@@ -308,57 +290,48 @@ def _latencies(
 def _grpc(
     base_path: pathlib.Path, sentences: Sequence[str], seconds: float
 ) -> Iterator[tuple]:
-    words = " ".join(sentences).split()
-    with serving.DevServer({base_path.name: base_path}) as server:
-
-        def request(length: int, batch: int, clients: int, rate: float = 0) -> tuple:
-            starts = range(0, len(words) - length, length)
-            texts = [" ".join(words[i : i + length]) for i in starts]
-            start = time.perf_counter()
-            to_model = server.address, base_path.name
-            times = _request_times(*to_model, texts, batch, clients, seconds, rate)
-            per_second = len(times) / (time.perf_counter() - start)
-            p50, p99 = np.percentile(times, [50, 99]) * 1000
-            who = f"{rate:.0f}/s at random" if rate else clients
-            return length, batch, who, f"{per_second:.1f}", f"{p50:.0f}", f"{p99:.0f}"
-
-        request(8, 1, 1)  # Warm-up of clients and server.
+    words, name = " ".join(sentences).split(), base_path.name
+    with serving.DevServer({name: base_path}) as server:
+        load = functools.partial(_load, server.address, name, words, seconds)
+        load(8, 1, 1)  # Warm-up of clients and server.
         for length, batch in itertools.product((8, 32, 128), (1, _BATCH)):
-            rows = [request(length, batch, clients) for clients in (1, 4, 16)]
+            rows = [load(length, batch, clients) for clients in (1, 4, 16)]
             yield from rows
             if batch == 1:
                 most = max(float(row[3]) for row in rows)
-                for load in (0.3, 0.5, 0.7, 0.9):
-                    yield request(length, batch, 32, load * most)
+                for share in (0.3, 0.5, 0.7, 0.9):
+                    yield load(length, batch, 32, share * most)
 
 
-def _request_times(
+def _load(
     address: str,
     model: str,
-    texts: Sequence[str],
+    words: Sequence[str],
+    seconds: float,
+    length: int,
     batch: int,
     clients: int,
-    seconds: float,
-    rate: float,
-) -> list[float]:
-    """Returns the latencies in seconds of the requests of all clients.
+    rate: float = 0,
+) -> tuple:
+    """Returns a row: the throughput and latency of requests of all clients.
 
     Args:
         address: Of the server.
         model: Name of the model.
-        texts: The texts to choose from.
+        words: Words to make texts of.
+        seconds: Duration.
+        length: Words per text.
         batch: Texts per request.
         clients: Clients in parallel.
-        seconds: Duration.
         rate: Requests per second of all clients, at random times (a Poisson process);
             0 if each client sends the next request when it gets an answer.
     """
-    begin = threading.Barrier(clients)
+    starts = range(0, len(words) - length, length)
+    texts = [" ".join(words[i : i + length]) for i in starts]
 
     def work(number: int) -> list[float]:
         choose, times = random.Random(number), []
         with client.Client(address) as connection:
-            begin.wait()
             start = time.perf_counter()
             end = start + seconds
             while True:
@@ -373,8 +346,13 @@ def _request_times(
                 connection.predict(inputs, model, signature="embeddings", timeout=300)
                 times.append(time.perf_counter() - start)
 
+    begin = time.perf_counter()
     with concurrent.futures.ThreadPoolExecutor(clients) as pool:
-        return [t for times in pool.map(work, range(clients)) for t in times]
+        times = [t for found in pool.map(work, range(clients)) for t in found]
+    per_second = len(times) / (time.perf_counter() - begin)
+    p50, p99 = np.percentile(times, [50, 99]) * 1000
+    who = f"{rate:.0f}/s at random" if rate else clients
+    return length, batch, who, f"{per_second:.1f}", f"{p50:.0f}", f"{p99:.0f}"
 
 
 if __name__ == "__main__":

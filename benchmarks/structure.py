@@ -16,54 +16,41 @@ package lists in its `__init__.pyi`. So the tests of the layers use this module.
 from __future__ import annotations
 
 import ast
-import dataclasses
 import functools
 import pathlib
 import tokenize
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
+from benchmarks import measure
 from bert_tf import cli
 
 # Modules that any other may import.
 FOUNDATION = {"cli", "keras_private", "lazy", "storage"}
 
-# The only imports that go up: `from_checkpoint` of these classes, inside the function.
-# They are not part of the graph.
-UPWARD = {
-    "bert_tf.modeling.backbone": "checkpoints",
-    "bert_tf.text.tokenizer": "checkpoints",
-}
+# The only modules that import upwards: `from_checkpoint` of their classes imports
+# `checkpoints` when it is called. These imports are not part of the graph.
+UPWARD = {"bert_tf.modeling.backbone", "bert_tf.text.tokenizer"}
 
 _LAZY = ("lazy_import", "import_module")
-_NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StructureConfig(cli.Options):
-    """Flags of `python -m benchmarks.structure`."""
-
-    path: str = cli.option(".", help="Checkout to measure.")
+def main(_: cli.Options) -> None:
+    measure.print_table("|", structure(Checkout(".")))
 
 
-def main(options: StructureConfig) -> None:
-    print("| | |\n|---|---|")
-    for row in measure(Checkout(options.path)).items():
-        print(f"| {' | '.join(row)} |")
-
-
-@dataclasses.dataclass(frozen=True)
-class Import:
+class Import(NamedTuple):
     """A name that a module imports, anywhere in its file.
 
     Attributes:
         line: Line of the import, or of the access to an attribute of a package.
+        local: Name in the module; empty for lazy imports and attributes.
         name: Dotted name, such as "tensorflow" or "bert_tf.data.read_table".
-        is_run: Whether not only type checkers import it.
     """
 
     line: int
+    local: str
     name: str
-    is_run: bool = True
 
 
 class Checkout:
@@ -82,41 +69,26 @@ class Checkout:
         self, path: str | pathlib.Path, folders: Iterable[str] = ("bert_tf", "tasks")
     ):
         self.root = pathlib.Path(path)
-        files = [f for x in folders for f in sorted((self.root / x).rglob("*.py"))]
-        names = [
-            ".".join(f.relative_to(self.root).with_suffix("").parts) for f in files
-        ]
-        names = [name.removesuffix(".__init__") for name in names]
-        self.modules = dict(zip(names, files))
-        stubs = {name: file.with_suffix(".pyi") for name, file in self.modules.items()}
-        self.index = {
-            name: {local: source for _, local, source in _names(stub)}
-            for name, stub in stubs.items()
-            if stub.exists()
-        }
+        self.modules, self.index = {}, {}
+        for file in (f for x in folders for f in sorted((self.root / x).rglob("*.py"))):
+            parts = file.relative_to(self.root).with_suffix("").parts
+            name = ".".join(parts).removesuffix(".__init__")
+            self.modules[name] = file
+            if (stub := file.with_suffix(".pyi")).exists():
+                self.index[name] = {x.local: x.name for x in _names(_parse(stub))}
         self.imports = functools.cache(self._imports)
 
     def _imports(self, module: str) -> list[Import]:
         tree = _parse(self.modules[module])
-        types_only = {
-            id(inner)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-            for child in node.body
-            for inner in ast.walk(child)
-        }
-        found, packages = [], {}
-        for node, local, name in _names(self.modules[module]):
-            found.append(Import(node.lineno, name, id(node) not in types_only))
-            if name in self.index:
-                packages[local] = name
+        found = [*_names(tree)]
+        packages = {x.local: x.name for x in found if x.name in self.index}
         for node in ast.walk(tree):
             first, *attributes = _attributes(node)
             if attributes and first in packages:
                 name = ".".join([packages[first], *attributes])
-                found.append(Import(node.lineno, name))
-        upward = UPWARD.get(module)
-        return [entry for entry in found if package_of(entry.name) != upward]
+                found.append(Import(node.lineno, "", name))
+        upward = {"checkpoints"} if module in UPWARD else set()
+        return [entry for entry in found if package_of(entry.name) not in upward]
 
     def module_of(self, name: str) -> str:
         """Returns the module that defines a dotted name; empty if it is elsewhere."""
@@ -127,13 +99,23 @@ class Checkout:
         return self.module_of(listed[last]) if last in listed else module
 
     def graph(self) -> dict[str, set[str]]:
-        """Returns the modules that each module, other than an `__init__`, needs."""
+        """Returns the modules that each module, other than an `__init__`, needs.
+
+        Imports for type checkers do not count.
+        """
         modules = {m for m, file in self.modules.items() if file.stem != "__init__"}
-        return {
-            module: {self.module_of(x.name) for x in self.imports(module) if x.is_run}
-            & modules - {module}
-            for module in modules
-        }
+        found = {}
+        for module in modules:
+            types_only = {
+                line
+                for node in ast.walk(_parse(self.modules[module]))
+                if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+                for line in range(node.lineno, node.end_lineno + 1)
+            }
+            needed = (x for x in self.imports(module) if x.line not in types_only)
+            found[module] = {self.module_of(x.name) for x in needed} & modules
+            found[module].discard(module)
+        return found
 
 
 @functools.cache
@@ -141,21 +123,20 @@ def _parse(file: pathlib.Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
-def _names(file: pathlib.Path) -> Iterator[tuple[ast.AST, str, str]]:
-    """Yields (statement, local name, dotted name) of all imports in a file."""
-    for node in ast.walk(_parse(file)):
-        if isinstance(node, ast.Import):
+def _names(tree: ast.Module) -> Iterator[Import]:
+    """Yields the imports of a file."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            source = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
             for alias in node.names:
-                yield node, alias.asname or alias.name, alias.name
-        elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                yield node, alias.asname or alias.name, f"{node.module}.{alias.name}"
+                name = source + alias.name
+                yield Import(node.lineno, alias.asname or alias.name, name)
         elif (
             isinstance(node, ast.Call)
-            and ast.unparse(node.func).rpartition(".")[2] in _LAZY
+            and _attributes(node.func)[-1] in _LAZY
             and isinstance(node.args[0], ast.Constant)
         ):
-            yield node, "", node.args[0].value
+            yield Import(node.lineno, "", node.args[0].value)
 
 
 def _attributes(node: ast.AST) -> list[str]:
@@ -168,30 +149,24 @@ def _attributes(node: ast.AST) -> list[str]:
 # --- Measures --------------------------------------------------------------------
 
 
-def measure(checkout: Checkout) -> dict[str, str]:
-    """Returns the rows of the table."""
-    graph = checkout.graph()
-    packages: dict[str, set[str]] = {}
-    for module, targets in graph.items():
-        others = {*map(package_of, targets)} - {package_of(module)} - FOUNDATION
-        packages.setdefault(package_of(module), set()).update(others)
-
-    def arrows(names: Set[str]) -> int:
-        return sum(len(packages[name] & names) for name in names)
+def structure(checkout: Checkout) -> Iterator[tuple[str, str]]:
+    """Yields the rows of the table."""
 
     def code(folder: str) -> int:
         return sum(map(code_lines, (checkout.root / folder).rglob("*.py")))
 
-    library = {name for name in packages if f"bert_tf.{name}" in checkout.index}
-    lines = list(map(code_lines, checkout.modules.values()))
-    return {
-        "code lines of bert_tf and tasks": f"{sum(lines):,}",
-        "of tests; of benchmarks": f"{code('tests'):,}; {code('benchmarks'):,}",
-        "modules; code lines of the longest": f"{len(graph)}; {max(lines)}",
-        "imports between packages; with commands and tasks": (
-            f"{arrows(library)}; {arrows(packages.keys() - FOUNDATION)}"
-        ),
+    lines, graph = [*map(code_lines, checkout.modules.values())], checkout.graph()
+    yield "code lines of bert_tf and tasks", f"{sum(lines):,}"
+    yield "of tests; of benchmarks", f"{code('tests'):,}; {code('benchmarks'):,}"
+    yield "modules; code lines of the longest", f"{len(graph)}; {max(lines)}"
+    arrows = {
+        tuple(map(package_of, (m, x))) for m, needed in graph.items() for x in needed
     }
+    arrows = {(a, b) for a, b in arrows if a != b and not FOUNDATION & {a, b}}
+    library = {name.removeprefix("bert_tf.") for name in checkout.index}
+    inside = sum(library.issuperset(arrow) for arrow in arrows)
+    title = "imports between packages; with commands and tasks"
+    yield title, f"{inside}; {len(arrows)}"
 
 
 def package_of(module: str) -> str:
@@ -200,21 +175,22 @@ def package_of(module: str) -> str:
     return rest.partition(".")[0] if top == "bert_tf" and rest else top
 
 
+_ENDS = (tokenize.ENCODING, tokenize.NEWLINE, tokenize.ENDMARKER)  # Of statements.
+_NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT)
+
+
 def code_lines(file: pathlib.Path) -> int:
     """Counts lines other than blank lines, comments and docstrings."""
-    numbers: set[int] = set()
-    statement: list[tokenize.TokenInfo] = []
     with file.open("rb") as source:
-        for token in tokenize.tokenize(source.readline):
-            if token.type in (tokenize.NEWLINE, tokenize.ENDMARKER):
-                if [x.type for x in statement] != [tokenize.STRING]:
-                    for x in statement:
-                        numbers.update(range(x.start[0], x.end[0] + 1))
-                statement = []
-            elif token.type not in _NO_CODE and token.type != tokenize.ENCODING:
-                statement.append(token)
+        tokens = tokenize.tokenize(source.readline)
+        tokens = [token for token in tokens if token.type not in _NO_CODE]
+    numbers: set[int] = set()
+    for before, token, after in zip(tokens, tokens[1:], tokens[2:]):
+        is_alone = before.type in _ENDS and after.type in _ENDS
+        if token.type not in _ENDS and not (is_alone and token.type == tokenize.STRING):
+            numbers.update(range(token.start[0], token.end[0] + 1))
     return len(numbers)
 
 
 if __name__ == "__main__":
-    cli.run(main, StructureConfig)
+    cli.run(main, cli.Options)

@@ -21,14 +21,13 @@ import os
 import pathlib
 import re
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_tf import cli, data, modeling
 
 _GIB = 2**30
-_VOCABULARY_SIZE = 30_522
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +36,7 @@ class TpuConfig(cli.Options):
 
     strategy: str = cli.option("v5e-8", help="Chip and number of chips.")
     size: str = cli.option("base", help="Architecture.")
-    vocabulary_size: int = cli.option(_VOCABULARY_SIZE, help="Size of the vocabulary.")
+    vocabulary_size: int = cli.option(30_522, help="Size of the vocabulary.")
     length: int = cli.option(128, help="Tokens per row.", minimum=8)
     batch_size: int = cli.option(256, help="Rows per step, all chips.", minimum=1)
     micro_batch_size: int = cli.option(0, help="As in bert_tf.pretrain.", minimum=0)
@@ -50,8 +49,7 @@ class TpuConfig(cli.Options):
     output: str = cli.option("", help="CSV file.")
 
 
-@dataclasses.dataclass(frozen=True)
-class Chip:
+class Chip(NamedTuple):
     """Figures of cloud.google.com/tpu/docs, per chip.
 
     Attributes:
@@ -93,17 +91,23 @@ def main(options: TpuConfig) -> None:
 
 
 def measure(options: TpuConfig) -> dict[str, Any]:
-    """Returns the figures of a step: options, memory per device, bounds of its time."""
-    name, chips = parse_slice(options.strategy)
-    chip, count = CHIPS[name], len(devices(name, chips))
-    program = compile_step(options)
-    if program.error:
-        raise ValueError(f"The step does not compile: {program.error[:3000]}")
-    seconds = step_seconds(name, chips, count, program)
-    flops = step_flops(_architecture(options), options.batch_size, options.length) / (
-        3 if options.evaluation else 1
-    )  # Without the backward pass.
-    total = seconds["total"]
+    """Returns the figures of a step: options, memory per device, bounds of its time.
+
+    `all_reduce_ms` is for a torus whose links are all busy. The total assumes that it
+    does not overlap with the computation.
+    """
+    chip, chips, devices = tpu_slice(options.strategy)
+    program, count = compile_step(options), len(devices)
+    cores, sent = count // chips, 2 * (chips - 1) / chips * program.all_reduce
+    seconds = {
+        "compute": cores * program.flops / chip.flops,
+        "memory": cores * program.bytes / chip.bandwidth,
+        "all_reduce": sent / chip.interconnect,
+    }
+    total = max(seconds["compute"], seconds["memory"]) + seconds["all_reduce"]
+    seconds["total"] = total
+    flops = step_flops(_architecture(options), options.batch_size, options.length)
+    flops /= 3 if options.evaluation else 1  # Without the backward pass.
     return {k: v for k, v in options.to_dict().items() if k != "output"} | {
         "memory_gib": round(program.memory / _GIB, 2),
         "device_gib": chip.memory * chips / count / _GIB,
@@ -120,29 +124,23 @@ def _architecture(options: TpuConfig) -> modeling.BertConfig:
     return modeling.BertConfig.from_size(options.size, options.vocabulary_size)
 
 
-def parse_slice(text: str) -> tuple[str, int]:
-    """Returns chip and number of chips of e.g. "v5e-8".
+@functools.cache
+def tpu_slice(text: str) -> tuple[Chip, int, list[Any]]:
+    """Returns chip, number of chips, and devices of e.g. "v5e-8".
+
+    A chip has one or two devices.
 
     Raises:
-        ValueError: The chip is unknown, or the number is not a power of two.
+        ValueError: The chip is unknown, the number is not a power of two, or libtpu is
+            missing or knows no such slice.
     """
     name, _, count = text.rpartition("-")
-    number = int(count) if count.isdigit() else 0
-    if name not in CHIPS or number < 1 or number & (number - 1):
+    chips = int(count) if count.isdigit() else 0
+    if name not in CHIPS or chips < 1 or chips & (chips - 1):
         raise ValueError(
             f"--strategy must be one of {', '.join(CHIPS)} and a number of chips, a "
             f"power of two, e.g. v5e-8. Received: strategy={text!r}"
         )
-    return name, number
-
-
-@functools.cache
-def devices(name: str, chips: int) -> list[Any]:
-    """Returns the devices of a slice; a chip has one or two.
-
-    Raises:
-        ValueError: libtpu is missing, or knows no such slice.
-    """
     shape = [1] * CHIPS[name].dimensions
     while math.prod(shape) < max(chips, 4):  # libtpu describes hosts of four chips.
         shape[shape.index(min(shape))] *= 2
@@ -157,60 +155,52 @@ def devices(name: str, chips: int) -> list[Any]:
     try:
         found = topologies.get_topology_desc(topology, "tpu").devices
     except (RuntimeError, FileNotFoundError) as error:
-        raise ValueError(
-            f"libtpu cannot describe the slice {topology}: {error}. Run: pip install "
-            "libtpu==0.0.42.1"
-        ) from error
-    return list(found)[: len(found) * chips // math.prod(shape)]
+        fix = "Run: pip install libtpu==0.0.42.1"
+        message = f"libtpu cannot describe the slice {topology}: {error}. {fix}"
+        raise ValueError(message) from error
+    return CHIPS[name], chips, list(found)[: len(found) * chips // math.prod(shape)]
 
 
-@dataclasses.dataclass
-class Program:
-    """A compiled step, or why it did not compile.
+class Program(NamedTuple):
+    """A compiled step.
 
     Attributes:
         memory: Bytes per device that it needs.
         flops: Per device and step, counted by the compiler.
         bytes: Read and written per device and step.
         all_reduce: Bytes per device that all-reduces sum.
-        error: The compiler's message; empty if it compiled.
     """
 
-    memory: float = math.nan
-    flops: float = math.nan
-    bytes: float = math.nan
-    all_reduce: float = math.nan
-    error: str = ""
+    memory: float
+    flops: float
+    bytes: float
+    all_reduce: float
 
 
 def compile_step(options: TpuConfig) -> Program:
-    """Compiles a step of training or evaluation on random tokens."""
+    """Compiles a step of training or evaluation.
+
+    Raises:
+        ValueError: It does not compile, e.g. because it needs too much memory.
+    """
     import jax
     import keras
 
     from bert_tf import training
 
-    name, chips = parse_slice(options.strategy)
+    _, _, devices = tpu_slice(options.strategy)
     keras.distribution.set_distribution(None)  # The variables are on the CPU.
-    backbone = modeling.BertBackbone(
-        _architecture(options),
-        recompute=options.recompute,
-        dtype=options.precision,
-    )
+    settings = {"recompute": options.recompute, "dtype": options.precision}
+    backbone = modeling.BertBackbone(_architecture(options), **settings)
     model = modeling.BertPretrainer(backbone)
-    optimizers = {"lamb": training.Lamb, "muon": training.Muon}
-    schedule = training.WarmupDecay(1e-4, 1, 10)
-    optimizer = optimizers.get(options.optimizer, training.AdamW)(schedule)
+    optimizer = training.create_optimizer(options, training.WarmupDecay(1e-4, 1, 10))
     model.compile(optimizer)
     training.create_training_variables(model)
-    distribution = keras.distribution.DataParallel(devices=devices(name, chips))
+    distribution = keras.distribution.DataParallel(devices=devices)
 
     def describe(value, layout):
-        return jax.ShapeDtypeStruct(
-            value.shape,
-            getattr(value.dtype, "as_numpy_dtype", value.dtype),
-            sharding=layout.backend_layout,
-        )
+        sharding = layout.backend_layout
+        return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=sharding)
 
     state = [
         [describe(v, distribution.get_variable_layout(v)) for v in variables]
@@ -223,7 +213,7 @@ def compile_step(options: TpuConfig) -> Program:
     ]
     batch = keras.tree.map_structure(
         lambda value: describe(value, distribution.get_data_layout(value.shape)),
-        random_batch(options.batch_size, options.length, options.vocabulary_size),
+        empty_batch(options.batch_size, options.length),
     )
     step = training.jax_step(model, options.micro_batch_size)
     step = model.test_step if options.evaluation else step
@@ -233,21 +223,22 @@ def compile_step(options: TpuConfig) -> Program:
         lowered = step.lower(tuple(state), batch)
     iterations = 1
     if options.micro_batch_size and not options.evaluation:
-        rows = options.batch_size // len(devices(name, chips))
+        rows = options.batch_size // len(devices)
         iterations = max(rows // options.micro_batch_size, 1)
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        return Program(error=str(error))
+        message = f"The step does not compile: {str(error)[:3000]}"
+        raise ValueError(message) from error
     memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
     used = memory.argument_size_in_bytes + memory.temp_size_in_bytes
     used += memory.output_size_in_bytes - memory.alias_size_in_bytes
-    # The compiler counts one iteration of the loop over micro-batches.
-    program = Program(used, cost["flops"] * iterations)
+    moved = math.nan, math.nan
     # A jaxlib cannot read all programs of a newer libtpu.
     with contextlib.suppress(jax.errors.JaxRuntimeError):
-        program.bytes, program.all_reduce = traffic(compiled.as_text(), iterations)
-    return program
+        moved = traffic(compiled.as_text(), iterations)
+    # The compiler counts one iteration of the loop over micro-batches.
+    return Program(used, cost["flops"] * iterations, *moved)
 
 
 def traffic(program: str, iterations: int) -> tuple[float, float]:
@@ -305,25 +296,6 @@ def _size(shapes: str, *, on_chip: bool = True) -> float:
     return total
 
 
-def step_seconds(
-    name: str, chips: int, num_devices: int, program: Program
-) -> dict[str, float]:
-    """Returns lower bounds of the time of a step, and of its parts.
-
-    `all_reduce` is for a torus whose links are all busy. The total assumes that it does
-    not overlap with the computation.
-    """
-    chip, cores = CHIPS[name], num_devices // chips
-    sent = 2 * (chips - 1) / chips * program.all_reduce
-    seconds = {
-        "compute": cores * program.flops / chip.flops,
-        "memory": cores * program.bytes / chip.bandwidth,
-        "all_reduce": sent / chip.interconnect,
-    }
-    total = max(seconds["compute"], seconds["memory"]) + seconds["all_reduce"]
-    return seconds | {"total": total}
-
-
 # --- Arithmetic of a step --------------------------------------------------------
 
 
@@ -332,21 +304,16 @@ def predictions(length: int) -> int:
     return math.ceil(length * 15 / 100)
 
 
-def random_batch(rows: int, length: int, vocabulary_size: int):
-    """Returns `(x, y, sample_weight)` of rows with one pair each and no padding."""
-    generator = np.random.default_rng(0)
-    shape, count = (rows, length), predictions(length)
-    ids = generator.integers(0, vocabulary_size, shape, dtype="int32")
-    x = {
-        "token_ids": ids,
-        "segment_ids": np.zeros(shape, "int32"),
-        "padding_mask": np.ones(shape, "int32"),
-        "mask_positions": np.tile(np.arange(count, dtype="int32"), (rows, 1)),
-        "first_positions": np.zeros((rows, 1), "int32"),
-    }
-    y = {"mlm": ids[:, :count], "nsp": np.zeros((rows, 1), "int32")}
-    weights = {k: np.full(v.shape, 1 / v.size, "float32") for k, v in y.items()}
-    return x, y, weights
+def empty_batch(rows: int, length: int) -> tuple[dict[str, np.ndarray], ...]:
+    """Returns `(x, y, sample_weight)` of rows with one pair each."""
+    masked, pairs = (rows, predictions(length)), (rows, 1)
+    x = dict.fromkeys(("token_ids", "segment_ids", "padding_mask"), (rows, length))
+    x |= {"mask_positions": masked, "first_positions": pairs}
+    y = {"mlm": masked, "nsp": pairs}
+    return tuple(
+        {name: np.zeros(shape, dtype) for name, shape in shapes.items()}
+        for shapes, dtype in ((x, "int32"), (y, "int32"), (y, "float32"))
+    )
 
 
 def step_flops(bert: modeling.BertConfig, rows: int, length: int) -> float:

@@ -14,15 +14,15 @@ show how much faster it could be. Skips transformers and JAX if not installed.
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks import measure, peers
-from bert_tf import cli
+from bert_tf import cli, data
 from bert_tf.modeling import BertConfig
 
-_BASELINE = "KerasHub float32"
+_BASELINE, _BFLOAT16 = "KerasHub float32", "mixed_bfloat16"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,37 +41,28 @@ class BenchmarkConfig(cli.Options):
 def main(options: BenchmarkConfig) -> None:
     """Prints the table."""
     records = {"packed": options.packed, "unpacked": options.unpacked}
-    batches = {
-        name: measure.in_process(_read, path, options.batch_size, options.steps)
-        for name, path in records.items()
+    read = {
+        name: measure.in_process(_read, path, options) for name, path in records.items()
     }
-    workers, tokens = {}, {}
-    for name, (build, library, rows, *arguments) in VARIANTS.items():
-        is_chosen = options.variants in name or name == _BASELINE
-        if is_chosen and importlib.util.find_spec(library):
-            vocabulary_size, found = batches[rows]
-            bert = BertConfig.from_size(options.size, vocabulary_size)
-            backend = "jax" if library == "jax" else "tensorflow"
-            environment = {"KERAS_BACKEND": backend}
-            workers[name] = measure.Worker(
-                build, bert, found, *arguments, **environment
-            )
-            tokens[name] = [int((x["padding_mask"] > 0).sum()) for x, _, _ in found]
+    variants = {
+        name: (package, build, *read[rows], *arguments)
+        for name, (package, build, rows, *arguments) in VARIANTS.items()
+        if options.variants in name or name == _BASELINE
+    }
     print(f"{options.size}, {options.batch_size} rows a step")
-    measure.print_rates(workers, tokens, options.rounds, _BASELINE)
+    measure.print_rates(variants, options.rounds, _BASELINE)
 
 
-def _read(records: str, batch_size: int, count: int) -> tuple[int, list[tuple]]:
-    """Returns the size of the vocabulary and `count` batches."""
-    from bert_tf import data
-
-    opened = data.Records(records)
-    batches = opened.dataset(batch_size=batch_size).take(count)
-    return opened.vocabulary.size, list(batches.as_numpy_iterator())
+def _read(path: str, options: BenchmarkConfig) -> tuple[list[tuple], BertConfig]:
+    """Returns batches and the architecture for their vocabulary."""
+    records = data.Records(path)
+    batches = records.dataset(batch_size=options.batch_size).take(options.steps)
+    bert = BertConfig.from_size(options.size, records.vocabulary.size)
+    return list(batches.as_numpy_iterator()), bert
 
 
 def _bert_tf(
-    bert: BertConfig, batches: Sequence[tuple], dtype: str, xla: bool = False
+    batches: Sequence[tuple], bert: BertConfig, dtype: str, xla: bool = False
 ) -> Callable:
     from bert_tf import modeling
 
@@ -79,7 +70,8 @@ def _bert_tf(
     return peers.keras_step(model, batches, jit_compile=xla)
 
 
-def _on_jax(bert: BertConfig, batches: Sequence[tuple], dtype: str) -> Callable:
+def _on_jax(batches: Sequence[tuple], bert: BertConfig, dtype: str) -> Callable:
+    os.environ["KERAS_BACKEND"] = "jax"  # Before Keras is imported.
     import tensorflow as tf
 
     from bert_tf import modeling, training
@@ -93,7 +85,7 @@ def _on_jax(bert: BertConfig, batches: Sequence[tuple], dtype: str) -> Callable:
     return lambda number: bool(steps.run(steps.distribute(datasets[number]), 1).any())
 
 
-def _keras_hub(bert: BertConfig, batches: Sequence[tuple], dtype: str) -> Callable:
+def _keras_hub(batches: Sequence[tuple], bert: BertConfig, dtype: str) -> Callable:
     import keras
     import keras_hub
 
@@ -129,26 +121,26 @@ def _without_row_axis(x, y, weights) -> tuple:
     return x, y, weights
 
 
-def _torch(bert: BertConfig, batches: Sequence[tuple]) -> Callable:
+def _torch(batches: Sequence[tuple], bert: BertConfig) -> Callable:
     import transformers
 
     model = transformers.BertForPreTraining(peers.transformers_config(bert))
     return peers.torch_step(model, [peers.transformers_batch(*b) for b in batches])
 
 
-def _matmuls(bert: BertConfig, batches: Sequence[tuple]) -> Callable:
+def _matmuls(batches: Sequence[tuple], bert: BertConfig) -> Callable:
     """Returns the matmuls of a step, forward and backward: a limit of its speed."""
     import tensorflow as tf
 
     x = batches[0][0]
     (rows, length), predictions = x["token_ids"].shape, x["mask_positions"].size
     hidden, heads = bert.hidden_dim, (rows, bert.num_heads)
-    of_tokens = [(hidden, 3 * hidden), (hidden, hidden)]  # The attention.
-    of_tokens += [(hidden, bert.intermediate_dim), (bert.intermediate_dim, hidden)]
+    inner = bert.intermediate_dim
+    of_tokens = (hidden, 3 * hidden), (hidden, hidden), (hidden, inner), (inner, hidden)
     shapes = [((rows * length, m), (m, n)) for m, n in of_tokens]
     scores, size = (*heads, length, length), hidden // bert.num_heads
-    shapes += [((*heads, length, size), (*heads, size, length))]
-    shapes += [(scores, (*heads, length, size))]
+    keys, values = (*heads, size, length), (*heads, length, size)
+    shapes += [(values, keys), (scores, values)]
     shapes = shapes * bert.num_layers
     shapes += [((predictions, hidden), (hidden, bert.vocabulary_size))]
     pairs = [[tf.Variable(tf.random.normal(x)) for x in pair] for pair in shapes]
@@ -162,19 +154,17 @@ def _matmuls(bert: BertConfig, batches: Sequence[tuple]) -> Callable:
     return lambda number: bool(step())
 
 
-# Name -> function, package that it needs, records, arguments of the function.
+# Name -> package that it needs, function, records, its other arguments.
 VARIANTS: dict[str, tuple[Any, ...]] = {
-    _BASELINE: (_keras_hub, "keras_hub", "unpacked", "float32"),
-    "transformers + torch float32": (_torch, "torch", "unpacked"),
-    "bert_tf float32": (_bert_tf, "keras", "packed", "float32"),
-    "the matmuls of bert_tf float32": (_matmuls, "keras", "packed"),
-    "bert_tf float32, XLA": (_bert_tf, "keras", "packed", "float32", True),
-    "bert_tf float32, JAX": (_on_jax, "jax", "packed", "float32"),
-    "KerasHub mixed_bfloat16": (
-        *(_keras_hub, "keras_hub", "unpacked", "mixed_bfloat16"),
-    ),
-    "bert_tf mixed_bfloat16": (_bert_tf, "keras", "packed", "mixed_bfloat16"),
-    "bert_tf mixed_bfloat16, JAX": (_on_jax, "jax", "packed", "mixed_bfloat16"),
+    _BASELINE: ("keras_hub", _keras_hub, "unpacked", "float32"),
+    "transformers + torch float32": ("torch", _torch, "unpacked"),
+    "bert_tf float32": ("keras", _bert_tf, "packed", "float32"),
+    "the matmuls of bert_tf float32": ("keras", _matmuls, "packed"),
+    "bert_tf float32, XLA": ("keras", _bert_tf, "packed", "float32", True),
+    "bert_tf float32, JAX": ("jax", _on_jax, "packed", "float32"),
+    "KerasHub mixed_bfloat16": ("keras_hub", _keras_hub, "unpacked", _BFLOAT16),
+    "bert_tf mixed_bfloat16": ("keras", _bert_tf, "packed", _BFLOAT16),
+    "bert_tf mixed_bfloat16, JAX": ("jax", _on_jax, "packed", _BFLOAT16),
 }
 
 

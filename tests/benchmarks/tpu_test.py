@@ -21,12 +21,15 @@ needs_libtpu = pytest.mark.skipif(
 
 # Prints what `compile_step` returns, for each set of flags.
 COMPILE = """
-import dataclasses, json, sys
+import json, sys
 from benchmarks import tpu
 
 for flags in json.loads(sys.argv[1]):
-    program = tpu.compile_step(tpu.TpuConfig(**flags))
-    print(json.dumps(dataclasses.asdict(program)), flush=True)
+    try:
+        result = tpu.compile_step(tpu.TpuConfig(**flags))._asdict()
+    except ValueError as error:
+        result = str(error)
+    print(json.dumps(result), flush=True)
 """
 
 VARIANTS = {
@@ -60,7 +63,6 @@ def programs():
 @needs_libtpu
 def test_all_variants_compile(programs):
     for key in VARIANTS:
-        assert not programs[key]["error"]
         assert 0 < programs[key]["memory"] < 2**30
         assert programs[key]["flops"] > 0
     # 128 * 128 tokens, two layers of 12 * 128**2 weights, 6 FLOP for each.
@@ -75,8 +77,7 @@ def test_all_variants_compile(programs):
 
 @needs_libtpu
 def test_step_that_does_not_fit_is_reported(programs):
-    program = programs["v5e", "too_large"]
-    assert "memory" in program["error"]
+    assert "memory" in programs["v5e", "too_large"]
 
 
 def test_flops_of_base_follow_from_its_number_of_weights():
