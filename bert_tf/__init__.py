@@ -27,9 +27,10 @@ if sys.orig_argv[1:2] == ["-m"] and sys.orig_argv[2].startswith(("bert_tf.", "ta
 
 # ruff: noqa: E402
 import importlib
-import inspect
 import os
+import pathlib
 import platform
+import re
 
 import wrapt
 
@@ -50,36 +51,29 @@ if platform.machine().lower() in ("x86_64", "amd64"):
 
 __getattr__, __dir__, __all__ = lazy.exports(__name__, __file__)
 
-# The classes that `keras.saving.load_model` finds by name, and their packages.
-_REGISTERED = {
-    "heads": "ChoiceScorer Discriminator FeatureTagger FlattenChoices "
-    "SentenceEmbedding SentenceEncoder SequenceClassifier SpanPredictor "
-    "TokenClassifier UnflattenChoices",
-    "modeling": "BertBackbone BertPretrainer Dense Dropout Embeddings EncoderLayer "
-    "MaskedLMLoss UnpackRows",
-    "text": "Tokenizer",
-    "training": "AdamW Lamb Muon WarmupDecay",
-}
+# A class with the decorator `keras.saving.register_keras_serializable`.
+_REGISTERED = re.compile(r'\(package="bert_tf"\)\n(?:@.+\n)*class (\w+)')
 
 
 class _LazyClass:
-    """Imports the package of a registered class when Keras loads an object of it."""
+    """Imports a registered class when Keras loads an object of it."""
 
-    def __init__(self, package: str, name: str):
-        self._package, self._name = package, name
+    def __init__(self, module: str, name: str):
+        self._module, self._name = module, name
 
     def from_config(self, config):
-        # Imports the modules of all names, which registers the class.
-        inspect.getmembers(importlib.import_module(self._package))
-        registered = sys.modules["keras"].saving.get_custom_objects()
-        return registered[self._name].from_config(config)
+        module = importlib.import_module(self._module)
+        return getattr(module, self._name).from_config(config)
 
 
 @wrapt.when_imported("keras")
 def _register_classes(keras) -> None:
-    """Registers our classes without importing them: they import Keras."""
+    """Registers our classes without importing them: they import Keras.
+
+    `keras.saving.load_model` finds them by name.
+    """
     registered = keras.saving.get_custom_objects()
-    for package, names in _REGISTERED.items():
-        for name in names.split():
-            name = f"bert_tf>{name}"
-            registered.setdefault(name, _LazyClass(f"bert_tf.{package}", name))
+    for file in pathlib.Path(__file__).parent.glob("*/*.py"):
+        module = f"bert_tf.{file.parent.name}.{file.stem}"
+        for name in _REGISTERED.findall(file.read_text(encoding="utf-8")):
+            registered.setdefault(f"bert_tf>{name}", _LazyClass(module, name))

@@ -142,8 +142,6 @@ def allow_strings() -> None:
             args, kwargs = (), {"data_batch": batch}
         wrapped(*args, **kwargs)
 
-    @wrapt.when_imported("keras.src.backend.tensorflow.trainer")
-    def patch(module: Any) -> None:
-        trainer = getattr(module, "TensorFlowTrainer", None)
-        if hasattr(trainer, "_maybe_symbolic_build"):  # Keras 3.16 has none.
-            wrapt.wrap_function_wrapper(trainer, "_maybe_symbolic_build", build)
+    name = "_maybe_symbolic_build"
+    if keras.backend.backend() == "tensorflow" and hasattr(keras.Model, name):
+        wrapt.wrap_function_wrapper(keras.Model, name, build)

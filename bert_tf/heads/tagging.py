@@ -75,7 +75,7 @@ class TokenClassifier(BertModel):
         self.num_tags = num_tags
 
 
-class FrozenEncoder(keras.Model):
+class FrozenEncoder(keras.layers.Layer):
     """Activations of some layers of an encoder that is not trained, without dropout.
 
     Args:
@@ -89,6 +89,7 @@ class FrozenEncoder(keras.Model):
     """
 
     def __init__(self, backbone: BertBackbone, feature_set: str, **kwargs):
+        super().__init__(**kwargs)
         num_layers = backbone.config.num_layers
         if feature_set.endswith("last_four") and num_layers < 4:
             raise ValueError(
@@ -98,10 +99,13 @@ class FrozenEncoder(keras.Model):
         layers = backbone.hidden_states[FEATURES[feature_set]]
         states = ops.cast(ops.stack(layers, axis=2), "float32")
         states = ops.stop_gradient(states)
-        super().__init__(inputs=backbone.input, outputs=states, **kwargs)
+        self.features = keras.Model(backbone.input, states, name="features")
+        self.backbone = backbone  # With the pooler, which `features` lacks.
+        self.identity = Dropout(0.0, dtype="float32", name="identity")
 
-    def call(self, inputs, training=None, mask=None):
-        return super().call(inputs, training=False)
+    def call(self, inputs, training=None):
+        # Keras 3.16 passes the last explicit `training` on to all later layers.
+        return self.identity(self.features(inputs, training=False), training=training)
 
 
 class WeightedSum(keras.layers.Layer):
@@ -166,8 +170,6 @@ class FeatureTagger(BertModel):
         super().__init__(inputs=backbone.input, outputs=logits, **kwargs)
         self.backbone = backbone
         self.num_tags, self.feature_set, self.units = num_tags, feature_set, units
-        if backbone not in self._layers:  # Keras 3.12 does not track the attribute.
-            self._layers.append(backbone)
 
 
 # --- The head --------------------------------------------------------------------

@@ -65,6 +65,14 @@ def test_features_of_table_7(tiny_config, name, layers):
     np.testing.assert_allclose(encoder(inputs, training=True), expected, atol=1e-5)
 
 
+def test_only_the_encoder_has_no_dropout(one_layer):
+    config = dataclasses.replace(one_layer, dropout=0.5)
+    model = FeatureTagger(BertBackbone(config), 3, "last", units=4)
+    inputs = encoder_inputs([[7, 8, 9]])
+    first, second = (model(inputs, training=True) for _ in range(2))
+    assert np.abs(first - second).max() > 1e-3
+
+
 def test_weighted_sum_of_layers():
     layers = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype("float32")
     weighted = WeightedSum()
