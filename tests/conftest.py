@@ -132,3 +132,10 @@ def toy_server(toy_export: pathlib.Path) -> Iterator["serving.DevServer"]:
 def eagerly() -> None:
     """Tracing graphs would take longer than running a few steps eagerly."""
     tf.config.run_functions_eagerly(True)  # `eager_functions` resets it.
+
+
+@pytest.fixture
+def plain_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signatures have the encoder for training, which is equal and faster to build."""
+    name = "bert_tf.serving.predictor.optimize_for_inference"
+    monkeypatch.setattr(name, lambda model, *_, **__: model)

@@ -50,7 +50,9 @@ def test_command_reads_wikipedia_and_gzip(tmp_path, capsys):
     tokens = learn(tmp_path, "*", size=100).tokens[5:]
     assert {"abab", "cdcd", "."} <= set(tokens)
     assert not set('<>=/"o') & set(tokens)
-    assert "too small for --vocabulary_size=100" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "a blank line ends a document" in printed
+    assert "too small for --vocabulary_size=100" in printed
 
 
 def test_words_are_counted_in_parts(tmp_path, monkeypatch):

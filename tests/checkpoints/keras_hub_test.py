@@ -77,6 +77,7 @@ def test_keras_hub_opens_model_directories(tmp_path, vocabulary):
 
 
 @pytest.mark.parametrize("num_classes", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("plain_encoder")
 def test_answers_equal_keras_hub(preset, tmp_path, num_classes):
     model = keras_hub.models.BertTextClassifier(
         preset[0].backbone,

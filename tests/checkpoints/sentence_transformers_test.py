@@ -15,6 +15,7 @@ from bert_tf import serving
 from bert_tf.checkpoints import open_checkpoint, write_checkpoint
 from tests.toy import checkpoints as toy
 
+pytestmark = pytest.mark.usefixtures("plain_encoder")
 H = toy.H
 # The second text has more than 8 tokens.
 TEXTS = ["the cat sat", "the cat sat on the mat, a b c d e f g"]

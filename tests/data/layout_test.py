@@ -7,7 +7,6 @@ import textwrap
 
 import pytest
 
-from bert_tf import vocab
 from bert_tf.data import TextConfig, documents
 from bert_tf.data.layout import Layout
 from tests.toy.tables import write_file
@@ -134,13 +133,6 @@ def test_preview_shows_what_is_learned(tmp_path, capsys):
         "If that is wrong, pass --document_separator (blank_line, line, file, doc_tag, "
         "or a line between documents, such as '%') or --wrapped_lines (yes, no).",
     ]
-    output = f"{tmp_path}/vocab.txt"
-    options = vocab.VocabularyConfig(
-        input=pattern, output=output, vocabulary_size=60, document_separator="# Four"
-    )
-    vocab.main(options)
-    assert "a line '# Four' ends a document" in capsys.readouterr().out
-    assert "four" not in (tmp_path / "vocab.txt").read_text()
 
 
 def test_preview_of_a_large_text_is_of_its_beginning(tmp_path, monkeypatch):

@@ -17,12 +17,6 @@ from tests.toy import checkpoints as toy
 TEXTS = ["the cat sat on the mat", "a dog", ""]
 
 
-@pytest.fixture
-def plain_encoder(monkeypatch):
-    """Keeps the encoder for training, which is equal and faster to build."""
-    monkeypatch.setattr(predictor, "optimize_for_inference", lambda x, *_, **__: x)
-
-
 # --- Checkpoints of other projects -----------------------------------------------
 
 
