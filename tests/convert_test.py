@@ -1,11 +1,13 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import shutil
 import types
 
 import huggingface_hub
 import numpy as np
 import pytest
+from huggingface_hub.errors import LocalTokenNotFoundError
 
 from bert_tf import convert
 from bert_tf.checkpoints import open_checkpoint
@@ -34,20 +36,20 @@ def test_command_prints_what_it_read_and_wrote(tmp_path, vocabulary, capsys, cap
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    """Plays the Hugging Face Hub: keeps repositories in folders of `tmp_path`."""
-    hub = types.SimpleNamespace(user="me")
+    """Plays the Hugging Face Hub: keeps repositories in folders of `tmp_path`.
+
+    It raises `hub.error` instead if that is set.
+    """
+    hub = types.SimpleNamespace(error=None)
 
     def create_repo(name, exist_ok):
         assert exist_ok
-        if not hub.user:
-            raise huggingface_hub.errors.LocalTokenNotFoundError("No token found.")
-        if not name.startswith(f"{hub.user}/"):
-            raise PermissionError("403 Forbidden")
-        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+        if hub.error:
+            raise hub.error
+        (tmp_path / name).mkdir(parents=True)
 
     def upload_folder(repo_id, folder_path):
-        for file in folder_path.rglob("*"):
-            (tmp_path / repo_id / file.name).write_bytes(file.read_bytes())
+        shutil.copytree(folder_path, tmp_path / repo_id, dirs_exist_ok=True)
 
     api = types.SimpleNamespace(create_repo=create_repo, upload_folder=upload_folder)
     monkeypatch.setattr(huggingface_hub, "HfApi", lambda: api)
@@ -65,11 +67,11 @@ def test_upload(hub, tmp_path, vocabulary, capsys):
 
 
 @pytest.mark.parametrize(
-    ("user", "message"), [(None, "No token found"), ("other", "403 Forbidden")]
+    "error",
+    [LocalTokenNotFoundError("No token found."), PermissionError("403 Forbidden")],
 )
-def test_refused_upload(hub, tmp_path, vocabulary, user, message):
+def test_refused_upload(hub, tmp_path, vocabulary, error):
     source = toy.write_hugging_face(tmp_path / "theirs", vocabulary)
-    hub.user = user
-    with pytest.raises(ValueError, match=f"hf auth login.*{message}"):
+    hub.error = error
+    with pytest.raises(ValueError, match=f"hf auth login.*{error}"):
         convert.main(ConvertConfig(from_=str(source), to="hf://me/verdict"))
-    assert not (tmp_path / "me").exists()

@@ -1,9 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-import os
-import pathlib
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -128,10 +125,8 @@ def test_damaged_and_missing_files_raise(folder, vocabulary, name, change, messa
         open_checkpoint(folder).read_weights()
 
 
-@pytest.mark.skipif("BERT_TF_DATA" not in os.environ, reason="needs BERT_TF_DATA")
-def test_opens_checkpoint_written_by_google(caplog):
-    folder = pathlib.Path(os.environ["BERT_TF_DATA"]) / "tf1_checkpoint"
-    checkpoint = open_checkpoint(folder)
+def test_opens_checkpoint_written_by_google(real_data, caplog):
+    checkpoint = open_checkpoint(real_data / "tf1_checkpoint")
     assert checkpoint.architecture.hidden_dim == 4
     assert checkpoint.head == {"kind": "pretrainer"}
     assert "not used" not in caplog.text

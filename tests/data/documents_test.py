@@ -226,13 +226,10 @@ def test_split_sentences(text):
 
 # --- Real data -------------------------------------------------------------------
 
-DATA = os.environ.get("BERT_TF_DATA")
 
-
-@pytest.mark.skipif(not DATA, reason="BERT_TF_DATA is not set")
-def test_layouts_of_real_text():
-    options = TextFilesConfig(input=f"{DATA}/books/*.txt")
+def test_layouts_of_real_text(real_data):
+    options = TextFilesConfig(input=f"{real_data}/books/*.txt")
     layouts = collections.Counter(x.layout for x in documents.list_texts(options))
     assert layouts == {Layout("file", True): 12, Layout("blank_line", False): 11}
-    article = next(open_text(f"{DATA}/wikipedia_en/AA_wiki_00.txt").documents())
+    article = next(open_text(real_data / "wikipedia_en/AA_wiki_00.txt").documents())
     assert article[0].startswith("Anarchism is a political philosophy that")

@@ -31,12 +31,9 @@ def kill_worker(value: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def run(function, values, folder, **options):
-    prefix, options = (
-        str(folder / "result-"),
-        JobOptions(**{"num_workers": 1, **options}),
-    )
-    return list(jobs.run_jobs(function, values, prefix, options))
+def run(function, values, folder, num_workers=1, **options):
+    options = JobOptions(num_workers=num_workers, **options)
+    return list(jobs.run_jobs(function, values, f"{folder}/result-", options))
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
@@ -55,8 +52,7 @@ def test_results_are_in_order_and_jobs_run_once(tmp_path, num_workers):
 def test_beam_keeps_the_results_of_finished_jobs(tmp_path):
     pytest.importorskip("apache_beam", reason="Apache Beam is not installed")
     function = functools.partial(square, tmp_path)
-    message = "Finished parts are kept.*-1 is negative"
-    with pytest.raises(OSError, match=message):
+    with pytest.raises(OSError, match=r"Finished parts are kept.*-1 is negative"):
         run(function, [3, -1], tmp_path, runner="DirectRunner")
     assert run(function, [3, 1], tmp_path, runner="DirectRunner") == [9, 1]
     with pytest.raises(ValueError, match="--runner=NoRunner is no installed runner"):

@@ -3,7 +3,6 @@
 """Tests of the tokenizer against google-research/bert: goldens and a reference."""
 
 import glob
-import os
 import random
 import sys
 import unicodedata
@@ -179,15 +178,12 @@ def test_all_assigned_code_points_match_reference(lowercase):
 
 
 @pytest.mark.parametrize("name", ["uncased", "cased"])
-def test_wikipedia_with_published_vocabularies_matches_reference(name):
-    data = os.environ.get("BERT_TF_DATA")
-    if not data:
-        pytest.skip("BERT_TF_DATA, the directory of real data sets, is not set")
+def test_wikipedia_with_published_vocabularies_matches_reference(real_data, name):
     lines = []
-    for path in sorted(glob.glob(f"{data}/wikipedia_en/*"))[::40]:
+    for path in sorted(glob.glob(f"{real_data}/wikipedia_en/*"))[::40]:
         with open(path, encoding="utf-8") as file:
             lines += file.read().split("\n")[:400]
-    vocabulary = Vocabulary.from_file(f"{data}/vocab/bert-base-{name}-vocab.txt")
+    vocabulary = Vocabulary.from_file(f"{real_data}/vocab/bert-base-{name}-vocab.txt")
     assert_matches_reference(Tokenizer(vocabulary, name == "uncased"), lines)
 
 

@@ -171,8 +171,6 @@ def write_sentence_transformers(
     folder: pathlib.Path,
     vocabulary: Vocabulary,
     modules: Mapping[str, Mapping],
-    *,
-    max_seq_length: int | None = 8,
     **hugging_face,
 ) -> pathlib.Path:
     """Writes a BertModel with modules, given the configs of their classes.
@@ -191,8 +189,6 @@ def write_sentence_transformers(
                 "linear.weight": (config["out_features"], config["in_features"]),
                 "linear.bias": (config["out_features"],),
             }
-            if config["bias"] is False:
-                del shapes["linear.bias"]
             file = path / "model.safetensors"
             safetensors.numpy.save_file(values(shapes), file)
     module = "sentence_transformers.models"
@@ -201,7 +197,7 @@ def write_sentence_transformers(
         for i, (path, name) in enumerate(listed)
     ]
     (folder / "modules.json").write_text(json.dumps(described))
-    transformer = {"max_seq_length": max_seq_length, "do_lower_case": False}
+    transformer = {"max_seq_length": 8, "do_lower_case": False}
     (folder / "sentence_bert_config.json").write_text(json.dumps(transformer))
     return folder
 
