@@ -67,7 +67,8 @@ def option(
         default: The default value. An option without default is required. None is the
             default of a number that may be missing, with the type `float | None`. With
             `int | tuple[int, ...]`, the flag accepts one number per training phase; the
-            field then holds a tuple, or a number if there is only one.
+            field then holds a tuple, or a number if there is only one. With
+            `tuple[int, ...]`, it always holds a tuple.
         help: The help text of the flag.
         choices: The allowed values of a string.
         minimum: The smallest allowed value.
@@ -166,18 +167,19 @@ class _Parser(flags.ArgumentParser):
     """Parses values of a field: of one of `_TYPES`, or several separated by commas."""
 
     def __init__(self, field_type: Any):
-        # Of `int | tuple[int, ...]` and `float | None`.
+        # Of `int | tuple[int, ...]`, `tuple[int, ...]` and `float | None`.
         value_type, *others = typing.get_args(field_type) or (field_type,)
         self.convert, self.rule = _TYPES[value_type]
-        self.per_phase = any(typing.get_origin(other) is tuple for other in others)
+        self.is_tuple = typing.get_origin(field_type) is tuple
+        self.has_several = self.is_tuple or any(map(typing.get_args, others))
 
     def parse(self, argument: str) -> Any:
         try:
-            if not self.per_phase or "," not in argument:
-                return self.convert(argument)
-            return tuple(map(self.convert, argument.split(",")))
+            if self.is_tuple or (self.has_several and "," in argument):
+                return tuple(map(self.convert, argument.split(",")))
+            return self.convert(argument)
         except ValueError:
-            several = ", or several separated by commas" * self.per_phase
+            several = ", or several separated by commas" * self.has_several
             raise ValueError(f"must be {self.rule}{several}") from None
 
 

@@ -42,7 +42,7 @@ class ExportConfig(cli.Options):
         "CPUs with AVX512-BF16 or AMX.",
         choices=("float32", "mixed_bfloat16"),
     )
-    layers: int | tuple[int, ...] = cli.option(
+    layers: tuple[int, ...] = cli.option(
         (),
         help="Comma-separated layers whose hidden states are additional outputs: 0 for "
         "the embeddings, 1 for the first layer, -1 for the last.",
@@ -78,11 +78,10 @@ def main(options: ExportConfig) -> pathlib.Path | str:
             )
         source = dataclasses.replace(source, head={**source.head, "pairs": True})
     layers, number = options.layers, source.architecture.num_layers
-    layers = layers if isinstance(layers, tuple) else (layers,)
     if not {*layers} <= {*range(-number - 1, number + 1)}:
         raise ValueError(
             f"--layers must be numbers from {-number - 1} to {number}. Received: "
-            f"layers={options.layers}"
+            f"layers={layers}"
         )
     signatures = serving.load_signatures(source, dtype=options.precision, layers=layers)
     path = serving.export_saved_model(

@@ -36,6 +36,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -46,7 +47,6 @@ from absl import logging
 from bert_tf import cli, finetuning, heads
 from bert_tf.lazy import lazy_import
 
-scipy = lazy_import("scipy")
 sklearn = lazy_import("sklearn")
 tf = lazy_import("tensorflow")
 
@@ -149,8 +149,8 @@ class Classification(finetuning.TableTask):
             details = {"mean": values.mean().item(), "deviation": values.std().item()}
         else:
             # In the order of the file, also in messages.
-            names = (name for row in train for name in self._label_names(row))
-            values = [*dict.fromkeys(names)]
+            names = map(self._label_names, self.gold_labels)
+            values = [*dict.fromkeys(itertools.chain(*names))]
             self._check_names(values)
             are_numbers = all(name.isdecimal() for name in values)
             self.labels = tuple(sorted(values, key=int if are_numbers else None))
@@ -165,10 +165,10 @@ class Classification(finetuning.TableTask):
         self.settings = {"problem": self.problem, "pairs": pairs, **details}
         self.gold = {name: self._read_labels(rows) for name, rows in self.data.items()}
 
-    def _label_names(self, row: finetuning.Example) -> list[str]:
+    def _label_names(self, gold: str) -> list[str]:
         if not self.options.separator:
-            return [row.gold]
-        names = row.gold.split(self.options.separator)
+            return [gold]
+        names = gold.split(self.options.separator)
         return list(filter(None, map(str.strip, names)))
 
     def _check_names(self, names: Sequence[str]) -> None:
@@ -203,21 +203,21 @@ class Classification(finetuning.TableTask):
         if rows[0].gold is None or self.problem == "regression":
             return finetuning.scores(rows)
         indices = {name: index for index, name in enumerate(self.labels)}
-        numbers, found = [], []
+        is_multi_label = self.problem == "multi_label"
+        shape = [len(indices)] if is_multi_label else []
+        targets = np.zeros([len(rows), *shape], np.float32 if shape else np.int32)
         for number, row in enumerate(rows):
-            for name in self._label_names(row):
+            for name in self._label_names(row.gold):
                 if name not in indices:
                     raise ValueError(
                         f"{row.location}: label {name!r} is not in the training set, "
                         f"whose labels are {', '.join(self.labels)[:200]}. Labels are "
                         "compared as text. For scores, pass --problem=regression."
                     )
-                numbers.append(number)
-                found.append(indices[name])
-        if self.problem == "classification":
-            return np.array(found, np.int32)
-        targets = np.zeros([len(rows), len(indices)], np.float32)
-        targets[numbers, found] = 1
+                if is_multi_label:
+                    targets[number, indices[name]] = 1
+                else:
+                    targets[number] = indices[name]
         return targets
 
     def dataset(self, name: str) -> finetuning.Split:
@@ -235,19 +235,20 @@ class Classification(finetuning.TableTask):
         return finetuning.Split(name, rows, targets, weights)
 
     def evaluate(self, split, outputs, decision=None):
-        gold, logits = self.gold[split.name], np.stack(outputs).astype(np.float64)
+        gold, logits = self.gold[split.name], tf.constant(np.stack(outputs), tf.float64)
         if self.in_windows:
-            logits = self.head.pool(logits, split.rows.row).numpy()  # [N, C]
-        if self.problem == "multi_label":
-            probabilities = scipy.special.expit(logits)
-            if decision is None:
-                decision = {"thresholds": best_thresholds(gold, probabilities)}
-            predicted = probabilities > decision["thresholds"]
-        else:
-            predicted = logits.argmax(axis=1) if self.labels else logits[:, 0]
+            logits = self.head.pool(logits, split.rows.row)  # [N, C]
         decision = decision or {}
+        if self.problem == "multi_label" and not decision:
+            probabilities = self.head.answers(logits)["probabilities"].numpy()
+            decision = {"thresholds": best_thresholds(gold, probabilities)}
         head = self.build_head({**self.settings, **decision})
-        answers = heads.to_numpy(head.answers(tf.constant(logits)))
+        answers = heads.to_numpy(head.answers(logits))
+        predicted = answers["probabilities" if self.labels else "score"]
+        if decision:
+            predicted = predicted > decision["thresholds"]
+        elif self.labels:
+            predicted = predicted.argmax(axis=1)
         metrics, report = {}, ""
         if gold is not None:
             for name in self.data_set.metrics:

@@ -98,20 +98,16 @@ class MultipleChoice(finetuning.TableTask):
         return finetuning.DataSet(texts=texts, label=options.label, nested=nested)
 
     @classmethod
-    def read_input(cls, options, path):
-        data_set = DATA_SETS.get(options.task) or cls.own_data_set(options)
-        for row in super().read_input(options, path):
+    def read(cls, options, split, paths):
+        data_set = cls.find_data_set(options)
+        for row in super().read(options, split, paths):
             example = _example(row, data_set)
             names = _names(example, options.choice_labels, data_set.nested)
             yield example._replace(choices=names)
 
     def __init__(self, options, encoder):
         super().__init__(options, encoder)
-        rows = {
-            name: [_example(row, self.data_set) for row in part]
-            for name, part in self.data.items()
-        }
-        known, kind = [*rows["train"], *rows["dev"]], options.choice_labels
+        known, kind = [*self.data["train"], *self.data["dev"]], options.choice_labels
         nested = self.data_set.nested
 
         def fits(kind: str) -> int:
@@ -127,7 +123,7 @@ class MultipleChoice(finetuning.TableTask):
         self.options = dataclasses.replace(options, choice_labels=kind)
         self.data = {
             name: [row._replace(choices=_names(row, kind, nested)) for row in part]
-            for name, part in rows.items()
+            for name, part in self.data.items()
         }
         self.labels = {
             name: [_label(row, self.data_set.label) for row in part]
@@ -196,7 +192,7 @@ def _names(
     """Returns the names of the choices; those in the row's own list, if it has one."""
     names, count = example.choices, len(example.inputs[1])
     kind = "name" if nested and names else kind
-    return _NAMES["from_0" if kind == "auto" else kind](names, count)
+    return names if kind == "auto" else _NAMES[kind](names, count)
 
 
 def _label(example: finetuning.Example, column: str) -> int:

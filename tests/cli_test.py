@@ -41,6 +41,7 @@ class PartyConfig(GreetConfig):
         None, help="Speed of the music, 100% at most.", common=True, minimum=0
     )
     volume: int | tuple[int, ...] = cli.option(3, help="Volume.")
+    songs: tuple[int, ...] = cli.option((), help="Numbers of songs.")
 
 
 def main(options):
@@ -65,11 +66,14 @@ def greet(monkeypatch, capsys):
     return run
 
 
-@pytest.mark.parametrize(("flags", "speed"), [((), None), (("--speed=2.5",), 2.5)])
-def test_flags_set_the_fields(greet, flags, speed):
+@pytest.mark.parametrize(
+    ("flags", "speed", "songs"),
+    [((), None, ()), (("--speed=2.5", "--songs=7"), 2.5, (7,))],
+)
+def test_flags_set_the_fields(greet, flags, speed, songs):
     shown = greet("--name=you", "--times", "2", "--volume=1,2", *flags)
     fields = {"name": "you", "times": 2, "mood": "kind", "guests": ""}
-    fields |= {"volume": [1, 2], "speed": speed}
+    fields |= {"volume": [1, 2], "speed": speed, "songs": [*songs]}
     assert ast.literal_eval(shown) == fields
     assert PartyConfig(**fields).to_dict() == fields
 
@@ -161,7 +165,8 @@ Common:
   --speed=...               Speed of the music, 100% at
                             most.
 
-See --helpfull for more and for: --volume --times --mood
+See --helpfull for more and for: --volume --songs --times
+--mood
 
 --clean: Cleans up. See --clean --help."""
     modes = {"clean": CleanConfig}

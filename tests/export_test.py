@@ -137,7 +137,7 @@ SINGLE = {"kind": "classification", "pairs": False}
         ({"kind": "of_nobody"}, {}, NOBODY),
         (SINGLE, {"pairs": True}, "--pairs requires .* single texts$"),
         (None, {"pairs": True}, "--pairs requires .* pretrainer$"),
-        (None, {"layers": -3}, "from -2 to 1. Received: layers=-3$"),
+        (None, {"layers": (-3,)}, r"from -2 to 1. Received: layers=\(-3,\)$"),
         (None, {"layers": (0, 2)}, r"from -2 to 1. Received: layers=\(0, 2\)$"),
         *(
             (None, {"name": name}, f"in --output, .* --name={name}$")

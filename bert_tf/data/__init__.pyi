@@ -15,6 +15,5 @@ from bert_tf.data.records import pretrain_dataset as pretrain_dataset
 from bert_tf.data.tables import MISSING_VALUES as MISSING_VALUES
 from bert_tf.data.tables import Table as Table
 from bert_tf.data.tables import read_table as read_table
-from bert_tf.data.tables import table_suffix as table_suffix
 from bert_tf.data.tables import write_table as write_table
 from bert_tf.data.word_counts import count_words as count_words

@@ -131,8 +131,8 @@ class TextRange(NamedTuple):
 
     def _rows(self) -> Iterator[list[str]]:
         table = Table(self.path)
-        columns = table.require([self.layout.text_column], "--text_column")
-        return (text.split("\n") for _, (text,) in table.rows(columns))
+        rows = table.rows([self.layout.text_column], flags="--text_column")
+        return (text.split("\n") for _, (text,) in rows)
 
     def _objects(self) -> Iterator[list[str]]:
         for offset, line in self._own_lines():

@@ -15,6 +15,7 @@ import bz2
 import collections
 import contextlib
 import csv
+import functools
 import gzip
 import itertools
 import json
@@ -47,38 +48,29 @@ _SUFFIXES = {".csv": ".csv"} | dict.fromkeys((".jsonl", ".ndjson", ".json"), ".j
 _COMPRESSED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
-def table_suffix(path: str | os.PathLike) -> str:
-    """Returns the format of an existing table: ".csv", ".jsonl" or ".tsv"."""
-    return _suffix(path, next(filter(None, storage.read_lines(os.fspath(path))), ""))
-
-
-def _suffix(path: str | os.PathLike, line: str = "") -> str:
-    """Returns the format of a table by its first line and its name."""
-    if line.startswith("{"):
-        with contextlib.suppress(ValueError):
-            json.loads(line)
-            return ".jsonl"
+def _suffix(path: str | os.PathLike) -> str:
+    """Returns the format that the name of a table selects."""
     suffixes = [suffix.lower() for suffix in pathlib.PurePath(path).suffixes]
     suffixes = [suffix for suffix in suffixes if suffix not in _COMPRESSED]
     return _SUFFIXES.get(suffixes[-1], ".tsv") if suffixes else ".tsv"
 
 
 class Table:
-    """A file of rows with named columns.
+    """A file of rows with named columns. It is opened once, and read as a stream.
 
     Args:
         path: The file.
-        columns: Column names of a file without a header. The column names of a JSONL
-            file are the keys of all its objects; it is read twice.
+        columns: Column names of a file without a header.
         skip_malformed: Skip malformed rows, and log how many, instead of raising.
             Invalid CSV always raises.
 
     Attributes:
-        columns: The column names.
         suffix: The format: ".csv", ".jsonl" or ".tsv".
+        lines: All lines, for readers of other formats. They are consumed, as by `rows`.
+        first_line: The first line that is not empty; "" if all are.
 
     Raises:
-        ValueError: The file is empty or not UTF-8.
+        ValueError: The file is not UTF-8.
         OSError: The file cannot be read.
 
     Example:
@@ -99,52 +91,43 @@ class Table:
     ):
         self.path = os.fspath(path)
         self._skip_malformed = skip_malformed
-        lines, ahead = itertools.tee(storage.read_lines(self.path))
-        self.suffix = _suffix(path, next(filter(None, ahead), ""))
+        self.lines, ahead = itertools.tee(storage.read_lines(self.path))
+        self.first_line = next(filter(None, ahead), "")
         del ahead  # It would keep all lines.
-        self._records = self._read_records(lines)
-        if self.suffix == ".jsonl" and not columns:
-            columns = {}
-            for line, record in self._records:
-                try:
-                    columns |= dict.fromkeys(parse_object(record))
-                except ValueError as error:
-                    self._skip(line, error)
-            self._records = self._read_records(storage.read_lines(self.path))
-        elif not columns:
-            columns = next((self._cells(record) for _, record in self._records), ())
-        if not columns:
-            raise ValueError(f"{path} is empty.")
-        self.columns = tuple(columns)
+        self.suffix = ".jsonl" if self.first_object else _suffix(path)
+        self._records = self._read_records(self.lines)
+        if columns:
+            self.columns = tuple(columns)
 
-    def require(
-        self, columns: Iterable[str], flags: str, optional: Collection[str] = ()
-    ) -> list[str]:
-        """Returns the columns without the `optional` ones that the file lacks.
+    @functools.cached_property
+    def first_object(self) -> dict[str, Any] | None:
+        """The JSON object in the first line; None if it has none."""
+        with contextlib.suppress(ValueError):
+            return parse_object(self.first_line)
 
-        Raises ValueError unless each column occurs once. The message names the `flags`
-        that select them.
+    @functools.cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The column names. Those of a JSONL file are the keys of its first object.
+
+        Raises:
+            ValueError: The file is empty.
         """
-        columns = [c for c in columns if c in self.columns or c not in optional]
-        for column in columns:
-            if (count := self.columns.count(column)) != 1:
-                rule = f"Select columns with {flags}."
-                found = re.search("[;,\t]", self.columns[0])
-                if found and len(self.columns) == 1:
-                    rule = "Separate columns by commas in a .csv file, else by tabs"
-                    rule += f", not by {found[0]!r}."
-                if self.columns[0].startswith("sep="):
-                    rule = f"Remove its first line, {self.columns[0]!r}, of Excel."
-                raise ValueError(
-                    f"{self.path} has {count or 'no'} column{'s' * (count > 1)} "
-                    f"{column!r}. Its columns are: {', '.join(self.columns)}. {rule}"
-                )
-        return columns
+        line, record = next(self._records, (0, None))
+        if not line:
+            raise ValueError(f"{self.path} is empty.")
+        if self.suffix != ".jsonl":
+            return tuple(self._cells(record))
+        self._records = itertools.chain([(line, record)], self._records)
+        try:
+            return tuple(parse_object(record))
+        except ValueError as error:
+            raise ValueError(f"{self.path}, line {line}: {error}") from None
 
     def rows(
         self,
-        columns: Sequence[str],
+        columns: Sequence[str] | None = None,
         *,
+        flags: str = "",
         nested: Collection[str] = (),
         optional: Collection[str] = (),
     ) -> Iterator[tuple[int, list[Any]]]:
@@ -153,29 +136,59 @@ class Table:
         Call it once: it consumes the file.
 
         Args:
-            columns: A subset of `self.columns`.
+            columns: Names of columns; by default all.
+            flags: The flags that select columns, for the message about a missing one.
             nested: Columns of a JSONL file whose values may also be null, lists or
                 objects. All other values are returned as strings.
-            optional: Columns that objects of a JSONL file may lack, which gives None.
+            optional: Columns that the file, or objects of a JSONL file, may lack. Their
+                value is then None.
 
         Raises:
-            ValueError: A row is malformed: it has more or fewer columns than the
-                header, or is no object, or an object without text or number under a
-                key. The message names file and line.
+            ValueError: The file has no such column, or several. Or a row is malformed:
+                it has more or fewer columns than the header, or is no object, or an
+                object without text or number under a key. The message names file and
+                line.
         """
+        if columns is None:
+            columns = self.columns
+        else:
+            self._check(columns, flags, optional)
         notes = collections.Counter()
         for line, record in self._records:
             try:
                 values = self._select(record, columns, nested, optional)
             except ValueError as error:
-                self._skip(line, error)
+                if not self._skip_malformed:
+                    raise ValueError(f"{self.path}, line {line}: {error}") from None
                 notes["are malformed. They are skipped."] += 1
             else:
-                if self.suffix == ".tsv" and any(map(_QUOTED.fullmatch, values)):
+                if self.suffix == ".tsv" and any(
+                    map(_QUOTED.fullmatch, filter(None, values))
+                ):
                     notes["have quotes as in CSV, which TSV lacks. Use .csv."] += 1
                 yield line, values
         for note, count in notes.items():
             logging.warning("%s: %d rows %s", self.path, count, note)
+
+    def _check(
+        self, columns: Iterable[str], flags: str, optional: Collection[str]
+    ) -> None:
+        """Raises ValueError unless the file has each column once."""
+        for column in columns:
+            count = self.columns.count(column)
+            if count == 1 or (count == 0 and column in optional):
+                continue
+            rule = f"Select columns with {flags}." if flags else "Rename its columns."
+            found = re.search("[;,\t]", self.columns[0])
+            if found and len(self.columns) == 1:
+                rule = "Separate columns by commas in a .csv file, else by tabs"
+                rule += f", not by {found[0]!r}."
+            if self.columns[0].startswith("sep="):
+                rule = f"Remove its first line, {self.columns[0]!r}, of Excel."
+            raise ValueError(
+                f"{self.path} has {count or 'no'} column{'s' * (count > 1)} "
+                f"{column!r}. Its columns are: {', '.join(self.columns)}. {rule}"
+            )
 
     def _read_records(self, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
         """Yields the number and the line, or in CSV the cells, of each row."""
@@ -195,11 +208,6 @@ class Table:
                 f"{self.path}, line {number}: invalid CSV: {error}. Quotes must be "
                 "closed, and line ends must be LF or CRLF, also within quotes."
             ) from error
-
-    def _skip(self, line: int, error: ValueError) -> None:
-        """Raises an error with its place, unless malformed rows are skipped."""
-        if not self._skip_malformed:
-            raise ValueError(f"{self.path}, line {line}: {error}") from None
 
     def _cells(self, record: Any) -> list[str]:
         return record if self.suffix == ".csv" else record.split("\t")
@@ -224,7 +232,8 @@ class Table:
                 f"expected {len(self.columns)} columns ({', '.join(self.columns)}), "
                 f"got {len(cells)}."
             )
-        return [cells[self.columns.index(column)] for column in columns]
+        values = dict(zip(self.columns, cells))
+        return [values.get(column) for column in columns]
 
 
 def write_table(path: str | os.PathLike, rows: Iterable[Mapping[str, Any]]) -> int:
@@ -263,10 +272,7 @@ def read_table(path: str | os.PathLike) -> list[dict[str, str]]:
         ValueError, OSError: As in `Table` and `Table.rows`.
     """
     table = Table(path)
-    return [
-        dict(zip(table.columns, values, strict=True))
-        for _, values in table.rows(table.columns)
-    ]
+    return [dict(zip(table.columns, values)) for _, values in table.rows()]
 
 
 def parse_object(line: str) -> dict[str, Any]:

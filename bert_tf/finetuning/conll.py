@@ -40,7 +40,7 @@ from typing import NamedTuple, TypeAlias
 from absl import logging
 
 from bert_tf import storage
-from bert_tf.data import Table, table_suffix
+from bert_tf.data import Table
 
 _DOCUMENT = "-DOCSTART-"
 _SPACES = re.compile(" +")
@@ -101,8 +101,9 @@ class ColumnFile:
             OSError: The file cannot be read.
         """
         path = pathlib.Path(path)
-        read = {".csv": _read_csv, ".jsonl": _read_jsonl}.get(table_suffix(path))
-        separator, lines = ("\t", read(path)) if read else _read_columns(path)
+        table = Table(path)
+        read = {".csv": _read_csv, ".jsonl": _read_jsonl}.get(table.suffix)
+        separator, lines = ("\t", read(table)) if read else _read_columns(table)
         sentences, begins_document = [], False
         for is_word, group in itertools.groupby(lines, lambda line: _is_word(line[1])):
             numbers, rows = zip(*group)
@@ -265,15 +266,17 @@ def _are_counted(sentences: Sequence[Sentence]) -> bool:
 # --- Formats ---------------------------------------------------------------------
 
 
-def _read_columns(path: pathlib.Path) -> tuple[str, _Rows]:
+def _read_columns(file: Table) -> tuple[str, _Rows]:
     """Returns the separator and the rows."""
     separator, first_shape, rows = "", None, []
-    for number, line in enumerate(storage.read_lines(str(path)), start=1):
+    for number, line in enumerate(file.lines, start=1):
         if not line.strip() or line.startswith(_DOCUMENT):
             rows.append((number, line if line.strip() else []))
             continue
         if "\r" in line:
-            raise ValueError(f"{path}, line {number}: line ends must be LF or CRLF.")
+            raise ValueError(
+                f"{file.path}, line {number}: line ends must be LF or CRLF."
+            )
         split = separator or ("\t" if "\t" in line else " ")
         line = line.rstrip()
         row = line.split("\t") if split == "\t" else _SPACES.split(line)
@@ -286,14 +289,14 @@ def _read_columns(path: pathlib.Path) -> tuple[str, _Rows]:
     return separator, rows
 
 
-def _read_csv(path: pathlib.Path) -> _Rows:
-    table, rows, last_line, last_sentence = Table(path), [], 1, ""
+def _read_csv(table: Table) -> _Rows:
+    rows, last_line, last_sentence = [], 1, ""
     names = [name.lower() for name in table.columns]
     has_sentence = names[0].startswith("sent")
     if any(name.startswith(("word", "token")) for name in names[has_sentence + 1 : -1]):
         rule = "the first column must be the word, after that of the sentence, sent..."
-        raise ValueError(f"{path}: {rule}. Got {', '.join(table.columns)}.")
-    for line, row in table.rows(table.columns):
+        raise ValueError(f"{table.path}: {rule}. Got {', '.join(table.columns)}.")
+    for line, row in table.rows():
         sentence = row.pop(0) if has_sentence else ""
         is_blank = line > last_line + 1 or not any(row)
         if rows and (is_blank or sentence not in ("", last_sentence)):
@@ -305,21 +308,18 @@ def _read_csv(path: pathlib.Path) -> _Rows:
     return rows
 
 
-def _read_jsonl(path: pathlib.Path) -> _Rows:
-    table, rows = Table(path), []
-    keys = [
-        next((key for key in names if key in table.columns), names[0])
-        for names in (("tokens", "words"), ("ner_tags", "tags", "labels"))
-    ]
+def _read_jsonl(table: Table) -> _Rows:
+    rows, known = [], (("tokens", "words"), ("ner_tags", "tags", "labels"))
+    found = [[key for key in keys if key in table.columns] for keys in known]
+    keys = [*(found[0][:1] or ["tokens"]), *found[1][:1]]  # May be unlabeled.
     flags = "the keys tokens and ner_tags"
-    keys = table.require(keys, flags, optional=keys[1:])  # May be unlabeled.
-    for line, columns in table.rows(keys, nested=keys):
+    for line, columns in table.rows(keys, flags=flags, nested=keys):
         are_lists = {*map(type, columns)} == {list} and len({*map(len, columns)}) == 1
         if not are_lists or {*map(type, itertools.chain(*columns))} - {str}:
             raise ValueError(
-                f"{path}, line {line}: {' and '.join(keys)} must be lists of strings "
-                "of the same length. If the tags are numbers, write their names "
-                f"instead. Got {json.dumps(columns)[:200]}"
+                f"{table.path}, line {line}: {' and '.join(keys)} must be lists of "
+                "strings of the same length. If the tags are numbers, write their "
+                f"names instead. Got {json.dumps(columns)[:200]}"
             )
         words = [(line, list(row)) for row in zip(*columns)] or [(line, "")]
         if columns[0] and len(words) == 1 and columns[0][0].startswith(_DOCUMENT):

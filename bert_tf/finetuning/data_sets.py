@@ -105,6 +105,7 @@ class TableTask(Task):
         columns: Flags of own tables, required without `--task`.
         other_flags: Flags of own tables that have a default.
         data_set: The data set.
+        gold_labels: The distinct labels of the training set, in the order of the file.
 
     Raises:
         ValueError: A flag is missing or contradicts `--task`, a file or column is
@@ -121,29 +122,81 @@ class TableTask(Task):
         raise NotImplementedError
 
     @classmethod
+    def find_data_set(cls, options: TablesConfig) -> DataSet:
+        """Returns the benchmark `--task`, or `own_data_set`."""
+        return cls.benchmarks.get(options.task) or cls.own_data_set(options)
+
+    @classmethod
+    def read(
+        cls, options: TablesConfig, split: str, paths: Sequence[pathlib.Path]
+    ) -> Iterator[Example]:
+        """Yields the rows of a split. Their inputs are all texts.
+
+        Args:
+            options: The columns.
+            split: Name of the split; `"predict"` for `--predict`. Only `"train"` and
+                those of dev sets need the label.
+            paths: The files.
+
+        Raises:
+            ValueError: A column is missing, a row is malformed, or there are no rows.
+        """
+        data_set, index = cls.find_data_set(options), 0
+        flags = f"{_flags((*cls.columns, *cls.other_flags))}, or with --task"
+        if split == "predict":
+            flags = f"the training's {_flags(cls.columns)}"
+        labels = data_set.label.split(",") if data_set.label else []
+        optional = {"id", *data_set.optional.get(split, ())}
+        if not split.startswith(("train", "dev")):
+            optional |= {*labels}
+        is_labeled = not optional.issuperset(labels)
+        if both := {*labels}.intersection(data_set.texts):
+            raise ValueError(
+                "The label must be another column than the texts. Got "
+                f"{', '.join(both)} for both. Select columns with {flags}."
+            )
+        for path in paths:
+            skip = data_set.skip_malformed and split == "train"
+            table = data.Table(path, data_set.columns.get(split, ()), skip)
+            known = {*table.columns} | {*data_set.texts} - optional
+            texts = [column for column in data_set.texts if column in known]
+            rows = table.rows(
+                [*texts, *labels, "id"],
+                flags=flags,
+                nested={*data_set.nested, *labels},  # Labels may be null.
+                optional=optional.difference(texts),
+            )
+            for line, (*values, id_) in rows:
+                golds, gold = values[len(texts) :], None
+                if is_labeled or any(value is not None for value in golds):
+                    gold = _label(dict(zip(labels, golds)), f"{path}, line {line}")
+                id_ = str(index) if id_ is None else id_
+                yield Example(id_, None, tuple(values[: len(texts)]), gold, path, line)
+                index += 1
+        if not index:
+            raise ValueError(f"{paths[0]} has a header but no rows.")
+
+    @classmethod
     def read_input(cls, options, path):
-        data_set = cls.benchmarks.get(options.task) or cls.own_data_set(options)
-        flags = f"the training's {_flags(cls.columns)}"
-        return read_rows(data_set, "predict", [pathlib.Path(path)], flags)
+        return cls.read(options, "predict", [pathlib.Path(path)])
 
     def __init__(self, options, encoder):
         super().__init__(options, encoder)
-        self.data_set = self._select_data_set()
+        self._check_flags()
+        self.data_set = self.find_data_set(options)
         self.problem = self.data_set.problem
         self.metric = self.data_set.metrics[0]
-        flags = f"{_flags((*self.columns, *self.other_flags))}, or with --task"
         rows = {
-            split: list(read_rows(self.data_set, split, paths, flags))
+            split: list(self.read(options, split, paths))
             for split in dict.fromkeys(("train", "dev", *self.data_set.files, "test"))
             if (paths := self._find_split(split))
         }
-        labels = {row.gold or "" for row in rows["train"]}
-        missing = _NO_GOLD - _gold_labels(labels, self.problem)
-        self.data = {
-            split: _skip_unlabeled(split, part, missing) for split, part in rows.items()
-        }
+        golds = {k: collections.Counter(row.gold for row in x) for k, x in rows.items()}
+        missing = _NO_GOLD - _gold_labels(golds["train"], self.problem)
+        self.data = {k: _labeled(k, x, golds[k], missing) for k, x in rows.items()}
+        self.gold_labels = [gold for gold in golds["train"] if gold not in missing]
 
-    def _select_data_set(self) -> DataSet:
+    def _check_flags(self) -> None:
         options, defaults = self.options, type(self.options)
         required = ("train_file", "dev_file", *self.columns)
         names = (*required, *self.other_flags)
@@ -162,7 +215,6 @@ class TableTask(Task):
                 f"your own tables, or --task ({', '.join(self.benchmarks)}) and "
                 "--data_dir."
             )
-        return self.benchmarks.get(options.task) or self.own_data_set(options)
 
     def _find_split(self, split: str) -> list[pathlib.Path]:
         """Returns the files of a split, or an empty list for a missing test set."""
@@ -186,53 +238,11 @@ def _flags(names: Sequence[str]) -> str:
     return ", ".join(f"--{name}" for name in names)
 
 
-def read_rows(
-    data_set: DataSet, split: str, paths: Sequence[pathlib.Path], flags: str
-) -> Iterator[Example]:
-    """Yields the rows of a split. Their inputs are all texts.
-
-    Args:
-        data_set: The columns.
-        split: Name of the split. Only `"train"` and those of dev sets need the label.
-        paths: The files.
-        flags: The flags that select columns, for the message about a missing column.
-
-    Raises:
-        ValueError: A column is missing, a row is malformed, or there are no rows.
-    """
-    index, labels = 0, data_set.label.split(",") if data_set.label else []
-    selected = [*dict.fromkeys((*data_set.texts, *labels, "id"))]
-    optional = {"id", *data_set.optional.get(split, ())}
-    if not split.startswith(("train", "dev")):
-        optional |= {*labels}
-    is_labeled = not optional.issuperset(labels)
-    if both := {*labels}.intersection(data_set.texts):
-        raise ValueError(
-            f"The label must be another column than the texts. Got {', '.join(both)} "
-            f"for both. Select columns with {flags}."
-        )
-    for path in paths:
-        skip = data_set.skip_malformed and split == "train"
-        table = data.Table(path, data_set.columns.get(split, ()), skip)
-        columns = table.require(selected, flags, optional)
-        nested = {*data_set.nested, *labels}  # Labels may be null.
-        absent = optional.difference(data_set.texts)
-        for line, values in table.rows(columns, nested=nested, optional=absent):
-            row = dict(zip(columns, values))
-            texts = tuple(row[column] for column in data_set.texts if column in row)
-            has_label = is_labeled or any(row.get(x) is not None for x in labels)
-            gold = _label(row, labels, f"{path}, line {line}") if has_label else None
-            id_ = str(index) if row.get("id") is None else row["id"]
-            yield Example(id_, None, texts, gold, path, line)
-            index += 1
-    if not index:
-        raise ValueError(f"{paths[0]} has a header but no rows.")
-
-
-def _label(row: Mapping[str, Any], columns: Sequence[str], where: str) -> str:
+def _label(labels: Mapping[str, Any], where: str) -> str:
     """Returns the label in a column, or the names of the columns with a 1."""
-    if len(columns) == 1:
-        label = row[columns[0]] or ""
+    if len(labels) == 1:
+        ((column, label),) = labels.items()
+        label = label or ""
         if not isinstance(label, str) or _LIST.fullmatch(label.strip()):
             rule = "Join several labels, and pass --label_separator."
         elif _VECTOR.fullmatch(label.strip()):
@@ -240,19 +250,19 @@ def _label(row: Mapping[str, Any], columns: Sequence[str], where: str) -> str:
         else:
             return sys.intern(label.strip())
         raise ValueError(
-            f"{where}: column {columns[0]!r} must be text or a number. {rule} Got "
+            f"{where}: column {column!r} must be text or a number. {rule} Got "
             f"{label!r}."
         )
-    values = [_normalized(str(row.get(column))) for column in columns]
-    if {*values} == {"-1"}:
+    values = {column: _normalized(str(label)) for column, label in labels.items()}
+    if {*values.values()} == {"-1"}:
         return "-1"
-    for column, value in zip(columns, values):
+    for column, value in values.items():
         if value not in _BOOLEANS:
             raise ValueError(
                 f"{where}: column {column!r} must be one of {', '.join(_BOOLEANS)}, as "
-                f"one of several label columns. Got {row.get(column)!r}."
+                f"one of several label columns. Got {labels[column]!r}."
             )
-    return ",".join(c for c, value in zip(columns, values) if _BOOLEANS[value])
+    return ",".join(column for column, value in values.items() if _BOOLEANS[value])
 
 
 def _normalized(label: str) -> str:
@@ -266,32 +276,36 @@ def _gold_labels(labels: Collection[str], problem: str) -> set[str]:
     as in -1, 0, 1.
     """
     found = {"-"} if "+" in labels else set()
-    labels = {_normalized(label) for label in {*labels} - data.MISSING_VALUES - {"-"}}
+    labels = {_normalized(x) for x in {*labels} - data.MISSING_VALUES - {None, "-"}}
     negative = {label for label in labels if label.startswith("-")}
     if {label[1:] for label in negative} == labels - negative - {"0"}:
         found |= {"-1", "-1.0"}
     return found | _VALID.get(problem, set())
 
 
-def _skip_unlabeled(
-    split: str, rows: Sequence[Example], missing: Collection[str]
+def _labeled(
+    split: str, rows: Sequence[Example], golds: Mapping, missing: Collection[str]
 ) -> list[Example]:
-    """Returns the rows with a label; for an unlabeled split, all, with `gold=None`."""
-    golds = {row.gold for row in rows}
-    if golds <= (_NO_GOLD if split.startswith("test") else set()) | {None}:
+    """Returns the rows with a label; for an unlabeled split, all, with `gold=None`.
+
+    Args:
+        split: Name of the split.
+        rows: Its rows.
+        golds: How often it has each label.
+        missing: The labels that mean that there is none.
+    """
+    if golds.keys() <= (_NO_GOLD if split.startswith("test") else set()) | {None}:
         return [row._replace(gold=None) for row in rows]
-    missing = {*missing, None}
-    kept = [row for row in rows if row.gold not in missing]
-    if not kept:
+    skipped = [gold for gold in golds if gold is None or gold in missing]
+    if len(skipped) == len(golds):
         raise ValueError(f"{rows[0].path}: no row has a label. Got {rows[0].gold!r}.")
-    skipped = collections.Counter(row.gold for row in rows if row.gold in missing)
-    for label, count in skipped.items():
+    for label in skipped:
         logging.warning(
             "%s: skipped %d of %d rows, whose label %r means that there is no gold "
             "label. If it is a class, rename it.",
-            rows[0].path, count, len(rows), label,
+            rows[0].path, golds[label], len(rows), label,
         )  # fmt: skip
-    return kept
+    return [row for row in rows if row.gold not in skipped]
 
 
 def scores(rows: Sequence[Example]) -> np.ndarray | None:

@@ -1,23 +1,27 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Fine-tunes an encoder on a task (paper, section 4 and appendix A.3).
+"""Fine-tunes an encoder on a task (paper, section 4 and appendix A.3), and predicts.
 
 A module of `tasks/` calls `run_task`. Input: a checkpoint of an encoder and the task's
 files. Output: a model directory with config.json, vocab.txt, the weights of the best
 epoch, metrics.json, TensorBoard logs, and predictions for each evaluation split. Rerun
 the same command to resume. With a finished directory, it only evaluates, predicts and
-exports.
+exports. `--predict` reads such a directory, or a checkpoint of another project.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import pathlib
+from collections.abc import Iterator
 from typing import Any
 
-from bert_tf import checkpoints, lazy, storage, training
+from tqdm import tqdm
+
+from bert_tf import checkpoints, data, lazy, serving, storage, training
 from bert_tf.checkpoints import Checkpoint, ModelDirectory
 from bert_tf.finetuning import distillation
-from bert_tf.finetuning.predict import predict_file
 from bert_tf.finetuning.task import FinetuneConfig, PredictConfig, Task
 from bert_tf.finetuning.train import FineTuning
 
@@ -70,6 +74,46 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
         return FineTuning(task, teacher, directory, devices).run()
 
 
+def predict_file(task_class: type[Task], options: PredictConfig) -> None:
+    """Predicts `options.input` with a finished model.
+
+    The rows of `options.output` have the columns of `predictions_<split>.tsv`. Input
+    and output are streamed, so that they may be larger than the memory. The output
+    appears when it is complete.
+
+    Raises:
+        ValueError: The model is for another task, the input is malformed, or it is the
+            output.
+        OSError: A file cannot be read or written.
+    """
+    output = pathlib.Path(options.output)
+    if output.is_dir() or (output.exists() and output.samefile(options.input)):
+        raise ValueError(f"--output must be a file other than --input. Got {output}.")
+    model, config_class = serving.load(options.model), task_class.Config
+    checkpoint, head = model.checkpoint, model.checkpoint.head
+    if head["kind"] != task_class.kind:
+        raise ValueError(
+            f"--model must be a model for {task_class.kind}. {checkpoint.path} is a "
+            f"model for {head['kind']}."
+        )
+    # A model of another project names no columns; they are the inputs of its signature.
+    inputs = [spec.name for spec in model.signatures["serving_default"].input_signature]
+    known = dict(zip(inputs, inputs)) | checkpoint.options
+    fields = [field.name for field in dataclasses.fields(config_class)]
+    known = {name: known.get(name, getattr(config_class, name, "")) for name in fields}
+    config = config_class(**known)
+    examples = iter(task_class.read_input(config, options.input))
+
+    def rows() -> Iterator[dict[str, Any]]:
+        while batch := list(itertools.islice(examples, options.batch_size)):
+            columns = list(zip(*(example.inputs for example in batch), strict=True))
+            answers = task_class.answer(model, columns, options.batch_size)
+            yield from task_class.prediction_rows(batch, answers, head, config)
+
+    count = data.write_table(options.output, tqdm(rows(), unit=" rows", disable=None))
+    print(f"{count:,} rows in {options.output}.")
+
+
 # --- Checks ----------------------------------------------------------------------
 
 
@@ -86,14 +130,13 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
             f"size={options.size!r}, vocabulary={options.vocabulary!r}."
         )
     if options.layers:
-        numbers, limit = options.layers.split(","), encoder.architecture.num_layers
-        unknown = {*numbers} - {*map(str, range(1, limit + 1))}
-        if unknown or not options.init_from:
+        limit = encoder.architecture.num_layers
+        if not options.init_from or not {*options.layers} <= {*range(1, limit + 1)}:
             raise ValueError(
-                f"--layers must be numbers of layers of --init_from, from 1 to {limit},"
-                f" separated by commas. Received: layers={options.layers}"
+                f"--layers must be numbers of layers of --init_from, from 1 to {limit}."
+                f" Received: layers={options.layers}"
             )
-        encoder = encoder.keep_layers(list(map(int, numbers)))
+        encoder = encoder.keep_layers(options.layers)
     if options.dropout is None:
         return encoder
     names = ("dropout", "attention_dropout", "classifier_dropout")

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import collections
 import itertools
-import json
 import math
 import os
 import pathlib
@@ -74,15 +73,6 @@ def read(
     return _aligned(questions) if split == "train" else questions
 
 
-def is_table(path: str | os.PathLike) -> bool:
-    """Whether a file is a table, not one JSON object in the format of SQuAD."""
-    line = next(filter(None, storage.read_lines(os.fspath(path))), "")
-    try:
-        return not line.startswith("{") or "data" not in json.loads(line)
-    except ValueError:  # An object of several lines.
-        return False
-
-
 def _aligned(questions: Sequence[Example]) -> list[Example]:
     """Skips questions whose answers are not at their offsets, as google's BERT does."""
     is_aligned = [not q.answers or bool(answer_bytes(q)) for q in questions]
@@ -106,9 +96,16 @@ def stream(
     path: str | os.PathLike, columns: Sequence[str], *, needs_answers: bool = False
 ) -> Iterator[Example]:
     """Yields the questions of a file as `read`, but checks neither ids nor offsets."""
-    path = pathlib.Path(path)
-    rows = _read_table(path, columns, needs_answers) if is_table(path) else _read(path)
-    question = None
+    path, table, question = pathlib.Path(path), Table(path), None
+    document = table.first_object
+    if document is None and table.first_line.startswith("{"):
+        document = storage.read_json(path)  # An object of several lines.
+    is_squad = document is not None and "data" in document
+    rows = (
+        _read(path, document)
+        if is_squad
+        else _read_table(table, columns, needs_answers)
+    )
     for context, entry in rows:
         question = _question(path, context, entry)
         if needs_answers and question.answers is None:
@@ -125,9 +122,9 @@ def stream(
 _Rows: TypeAlias = Iterator[tuple[str, Mapping[str, Any]]]
 
 
-def _read(path: pathlib.Path) -> _Rows:
+def _read(path: pathlib.Path, document: Mapping[str, Any]) -> _Rows:
     try:
-        for article in storage.read_json(path)["data"]:
+        for article in document["data"]:
             for paragraph in article["paragraphs"]:
                 for entry in paragraph["qas"]:
                     yield paragraph["context"], entry
@@ -138,26 +135,23 @@ def _read(path: pathlib.Path) -> _Rows:
         ) from error
 
 
-def _read_table(
-    path: pathlib.Path, columns: Sequence[str], needs_answers: bool
-) -> _Rows:
-    table, keys = Table(path), ("question", "context", "answers", "answer_start", "id")
-    columns = dict(zip(keys, (*columns, "id")))
-    plural = f"{columns['answers']}s"
-    if columns["answers"] not in table.columns and plural in table.columns:
-        columns["answers"] = plural
-    optional = {"id"} if needs_answers else {columns[key] for key in keys[2:]}
+def _read_table(table: Table, columns: Sequence[str], needs_answers: bool) -> _Rows:
+    question, context, answers, start = columns
     flags = "--question, --context, --answer, --answer_start"
-    if len({columns[key] for key in keys[:3]}) < 3:
+    if len({question, context, answers}) < 3:
         raise ValueError(f"Question, passage and answer must differ. See {flags}.")
-    found = table.require(filter(None, columns.values()), flags, optional)
-    columns = {key: name for key, name in columns.items() if name in found}
-    ambiguous, nested = 0, [columns.get("answers")]
+    if answers not in table.columns and f"{answers}s" in table.columns:
+        answers += "s"
+    names = {"id": "id", "question": question, "context": context}
+    for key, name in (("answers", answers), ("answer_start", start)):
+        if name and (needs_answers or name in table.columns):
+            names[key] = name
     # Objects may lack an id or an offset.
-    may_lack = {columns.get("id"), columns.get("answer_start")}
-    rows = table.rows(list(columns.values()), nested=nested, optional=may_lack)
+    optional = {"id", start} if table.suffix == ".jsonl" else {"id"}
+    columns, ambiguous = [*names.values()], 0
+    rows = table.rows(columns, flags=flags, nested=[answers], optional=optional)
     for line, values in rows:
-        entry = dict(zip(columns, values, strict=True))
+        entry = dict(zip(names, values, strict=True))
         entry["id"] = str(line) if entry.get("id") is None else entry["id"]
         context, answers = entry["context"], entry.get("answers")
         answers = [answers] if isinstance(answers, str) else answers
@@ -179,7 +173,7 @@ def _read_table(
         logging.warning(
             "%s: %d answers occur several times in their passages. The first "
             "occurrence is used; pass --answer_start to name the column of the offset.",
-            path, ambiguous,
+            table.path, ambiguous,
         )  # fmt: skip
 
 

@@ -72,7 +72,9 @@ class FinetuneConfig(cli.Options):
     early_stopping_patience: int = cli.option(
         0, help="Epochs without a better score that end the training.", minimum=0
     )
-    layers: str = cli.option("", help="Layers of --init_from to keep, e.g. 1,3,5.")
+    layers: tuple[int, ...] = cli.option(
+        (), help="Layers of --init_from to keep, e.g. 1,3,5."
+    )
     teacher: str = cli.option(
         "", help="Fine-tuned model to learn from as well.", resumable=True
     )

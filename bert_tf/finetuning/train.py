@@ -43,6 +43,11 @@ class FineTuning:
         """`task.dataset`, which tokenizes a split once."""
         return functools.cache(self.task.dataset)
 
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The size and the maximum length of batches."""
+        return self.task.options.batch_size, self.task.options.max_sequence_length
+
     def run(self) -> dict[str, Any]:
         """Returns the metrics of the training and of each labeled split."""
         task, directory, options = self.task, self.directory, self.task.options
@@ -127,9 +132,8 @@ class FineTuning:
                 trainable.compile(optimizer, jit_compile=devices.jit_compile)
             state = training.TrainingState(directory, trainable)
             step = state.restore()
-        content = 0
-        for part in (split.rows.pieces, *split.rows.segment_starts):
-            content = zlib.crc32(part.numpy(), content)
+        parts = split.rows.tokens, *split.rows.segment_starts
+        content = functools.reduce(lambda crc, x: zlib.crc32(x.numpy(), crc), parts, 0)
         if state.progress.setdefault("training_data", content) != content:
             raise ValueError(
                 f"The training data have changed since step {step:,} of "
@@ -142,9 +146,8 @@ class FineTuning:
             + (f"; resuming at step {step:,} of {steps:,}." if step else ".")
         )
 
-        limits = options.batch_size, options.max_sequence_length
         order = {"epochs": options.epochs, "seed": options.seed}
-        batches = functools.partial(batching.batches, split, *limits, **order)
+        batches = functools.partial(batching.batches, split, *self.limits, **order)
         loop = training.TrainingLoop(devices, state, steps, report_steps=True)
         dev = self.dataset(task.evaluation_splits[0])
         metric = f"{dev.name}_{task.metric}"
@@ -154,7 +157,7 @@ class FineTuning:
         )
 
         def evaluate() -> dict[str, float]:
-            outputs = batching.predict(model, dev, *limits, callbacks=[callback])
+            outputs = batching.predict(model, dev, *self.limits, callbacks=[callback])
             if deviation := task.settings.get("deviation"):  # Of standardized scores.
                 mean = task.settings["mean"]
                 outputs = np.asarray(outputs, np.float64) * deviation + mean
@@ -196,11 +199,11 @@ class FineTuning:
 
     def evaluate(self, model: keras.Model) -> dict[str, Evaluation]:
         """Evaluates all splits with the decision for the first; writes predictions."""
-        found, decision, options = {}, None, self.task.options
+        found, decision = {}, None
         for name in self.task.evaluation_splits:
-            limits = options.batch_size, options.max_sequence_length
-            outputs = batching.predict(model, self.dataset(name), *limits)
-            result = self.task.evaluate(self.dataset(name), outputs, decision)
+            split = self.dataset(name)
+            outputs = batching.predict(model, split, *self.limits)
+            result = self.task.evaluate(split, outputs, decision)
             found[name], decision = result, result.decision
             if result.report:
                 print(f"\n{name}:\n{result.report}")

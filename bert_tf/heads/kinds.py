@@ -1,6 +1,10 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The table of the kinds of heads.
+"""The table of the kinds of heads, and the plugin point for those of users.
+
+`find_head` imports `tasks.<kind>` for a kind that is not in the table. No other module
+of `bert_tf` imports a task. Only the user's installation knows which tasks there are,
+so the import is by name (see docs/adding_a_task.md).
 
 A folder of another project may not tell which kind of head it has. Its encoder can be
 used, but `check_declared` refuses to serve or convert it until the user chooses a kind.

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import tensorflow as tf
@@ -16,30 +16,50 @@ if TYPE_CHECKING:
 _Rows = TypeVar("_Rows", bound="Rows")
 
 # Attributes that all rows share.
-_SHARED = ("tokenizer", "pieces")
+_SHARED = ("tokenizer", "tokens")
+
+# Positions of [PAD], [CLS] and [SEP] in `tokens`, and of the first word piece.
+_PAD, _CLS, _SEP, _FIRST_PIECE = range(4)
 
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
     """B rows [CLS] a [SEP] or [CLS] a [SEP] b [SEP].
 
-    Texts are tokenized once, to `pieces`. `inputs` pads the rows of a batch. Examples
-    of C rows each have tensors [B, C] instead of [B].
+    Texts are tokenized once, to word pieces. `inputs` pads the rows of a batch.
+    Examples of C rows each have tensors [B, C] instead of [B].
 
     Attributes:
-        tokenizer: Its special tokens are those of the rows.
-        pieces: Ids of the word pieces of all rows [P] int32. Rows may share pieces.
-        segment_starts: First piece of each segment, counted in `pieces`, each
+        tokenizer: The tokenizer.
+        tokens: Ids of [PAD], [CLS], [SEP] and of P word pieces [3 + P] int32. Rows may
+            share pieces.
+        segment_starts: First piece of each segment, counted in the word pieces, each
             [B] int32.
         segment_sizes: Number of pieces of each segment, each [B] int32.
         lengths: Number of tokens of each row [B] int32; 0 for a missing row.
     """
 
     tokenizer: Tokenizer
-    pieces: tf.Tensor
+    tokens: tf.Tensor
     segment_starts: tuple[tf.Tensor, ...]
     segment_sizes: tuple[tf.Tensor, ...]
     lengths: tf.Tensor
+
+    @classmethod
+    def create(
+        cls: type[_Rows],
+        tokenizer: Tokenizer,
+        pieces: tf.Tensor,
+        starts: Iterable[tf.Tensor],
+        sizes: Iterable[tf.Tensor],
+        **columns: tf.Tensor,
+    ) -> _Rows:
+        """Returns rows of word pieces [P]; see `segment_starts`, `segment_sizes`."""
+        vocabulary, sizes = tokenizer.vocabulary, tuple(sizes)
+        specials = [vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]
+        tokens = tf.concat([specials, pieces], axis=0)
+        lengths = 1 + sum(size + 1 for size in sizes)
+        return cls(tokenizer, tokens, tuple(starts), sizes, lengths, **columns)
 
     def __len__(self) -> int:
         """Number of rows, or of examples; eager only."""
@@ -76,26 +96,17 @@ class Rows:
         position = tf.range(padded_length)
         in_row = position < lengths
 
-        # Index [B, S] of each token in a list of the special tokens and all pieces.
-        vocabulary = self.tokenizer.vocabulary
-        specials = [vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]
-        pad, cls, sep = range(3)
-        index = tf.where(in_row, sep, pad)
-        index = tf.where(position == 0, cls, index)
+        index = tf.where(in_row, _SEP, _PAD)  # In `tokens` [B, S].
+        index = tf.where(position == 0, _CLS, index)
         segment_start = 1
         for start, size in zip(starts, sizes):
             offset = position - segment_start
             in_segment = (offset >= 0) & (offset < size)
-            index = tf.where(in_segment, len(specials) + start + offset, index)
+            index = tf.where(in_segment, _FIRST_PIECE + start + offset, index)
             segment_start += size + 1
         return {
-            "token_ids": tf.gather(tf.concat([specials, self.pieces], 0), index),
+            "token_ids": tf.gather(self.tokens, index),
             "segment_ids": tf.cast(in_row & (position >= sizes[0] + 2), tf.int32)
             * self.tokenizer.rules.second_segment,
             "padding_mask": tf.cast(in_row, tf.int32),
         }
-
-
-def row_lengths(segment_sizes: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns the tokens of rows with these segments, [CLS] and [SEP] included."""
-    return 1 + sum(size + 1 for size in segment_sizes)

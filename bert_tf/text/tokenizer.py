@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from bert_tf import keras_private
 from bert_tf.text.normalization import GOOGLE_RULES, AddedToken, TokenizerRules
-from bert_tf.text.rows import Rows, row_lengths
+from bert_tf.text.rows import Rows
 from bert_tf.text.vocabulary import CONTINUATION_PREFIX, Vocabulary
 from bert_tf.text.word_pieces import Pieces, WordPieces
 
@@ -271,7 +271,7 @@ class Tokenizer(keras.layers.Layer):
         max_pieces = max_sequence_length - num_special
         sizes = truncate_sizes(sizes, max_pieces, self.rules.library)
         starts = tf.split(tf.cast(ids.row_starts(), tf.int32), len(texts))
-        return Rows(self, ids.values, (*starts,), (*sizes,), row_lengths(sizes))
+        return Rows.create(self, ids.values, starts, sizes)
 
     def decode(self, token_ids: tf.Tensor) -> tf.Tensor:
         """Joins word pieces to words and words to texts, with spaces between all words.

@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.text.rows import Rows, row_lengths
+from bert_tf.text.rows import Rows
 from bert_tf.text.tokenizer import Tokenizer
 
 # By default a window repeats 1 / _OVERLAP of the previous one. Inside a long text, each
@@ -55,10 +55,10 @@ class Windows(Rows):
     @property
     def first_token(self) -> tf.Tensor:
         """Position in the row of the first piece of the text [W] int32."""
-        return tf.zeros_like(self.row) + row_lengths(self.segment_sizes[:-1])
+        return self.lengths - self.size - 1
 
     def owned_pieces(self, length: int | tf.Tensor) -> tf.Tensor:
-        """Returns for each token its index in `pieces`, [W, S] int32.
+        """Returns for each token its index in the word pieces, [W, S] int32.
 
         The value is -1 for special tokens, padding, pieces of the question, and pieces
         that another window owns.
@@ -162,16 +162,11 @@ def cut_windows(
     own_end = tf.where(number == tf.gather(count, row) - 1, end, boundary)
     own_start = tf.where(number == 0, 0, tf.roll(own_end, 1, 0))
 
-    segment_sizes = *(tf.gather(length, row) for length in lengths), size
-    return Windows(
-        tokenizer=tokenizer,
-        pieces=ids.values,
-        segment_starts=(
-            *(tf.gather(question, row) for question in questions),
-            tf.gather(starts, row) + start,
-        ),
-        segment_sizes=segment_sizes,
-        lengths=row_lengths(segment_sizes),
+    return Windows.create(
+        tokenizer,
+        ids.values,
+        [*(tf.gather(q, row) for q in questions), tf.gather(starts, row) + start],
+        [*(tf.gather(length, row) for length in lengths), size],
         row=row,
         start=start,
         own_start=own_start,

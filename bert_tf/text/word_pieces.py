@@ -44,7 +44,7 @@ _MAX_BYTES_PER_CHARACTER = 4
 _MAX_EXPANSION = 3
 
 
-# Texts that are tokenized at once; in graphs, a batch is small. Bounds the memory.
+# Bounds the memory. Batches of graphs are small.
 _TEXTS_AT_ONCE = 4096
 
 
@@ -102,18 +102,13 @@ class WordPieces:
 
     def tokenize(self, text: tf.Tensor, allow_mask: bool, with_offsets: bool) -> Pieces:
         """Splits strings [B] into pieces; see `Tokenizer.tokenize`."""
-        arguments = allow_mask, with_offsets
-        if not tf.executing_eagerly() or len(text) <= _TEXTS_AT_ONCE:
-            return Pieces(*self._tokenize(text, *arguments))
-        starts = range(0, len(text), _TEXTS_AT_ONCE)
-        parts = [
-            self._tokenize(text[i : i + _TEXTS_AT_ONCE], *arguments) for i in starts
-        ]
-        return Pieces(*(tf.concat(fields, axis=0) for fields in zip(*parts)))
-
-    def _tokenize(
-        self, text: tf.Tensor, allow_mask: bool, with_offsets: bool
-    ) -> list[tf.RaggedTensor]:
+        if tf.executing_eagerly() and len(text) > _TEXTS_AT_ONCE:
+            starts = range(0, len(text), _TEXTS_AT_ONCE)
+            parts = (text[start : start + _TEXTS_AT_ONCE] for start in starts)
+            parts = [self.tokenize(x, allow_mask, with_offsets) for x in parts]
+            return Pieces(
+                *(tf.concat(x, axis=0) for x in zip(*parts) if x[0] is not None)
+            )
         raw, normalized = self._added_ids(allow_mask)
         # Rules that need more than one character are rare and slow. Texts that may need
         # them are tokenized again.
@@ -152,7 +147,7 @@ class WordPieces:
         )
         fields = fields if with_offsets else fields[:1]
         ids = tf.RaggedTensor.from_row_splits(fields[0], splits, validate=False)
-        return [ids.with_values(field) for field in fields]
+        return Pieces(*(ids.with_values(field) for field in fields))
 
     def _normalize(
         self, text: tf.Tensor, with_offsets: bool

@@ -21,8 +21,7 @@ from bert_tf.checkpoints import Checkpoint
 from bert_tf.data import Masker
 from bert_tf.modeling import BertPretrainer
 
-_DOCUMENTS_AT_ONCE = 256
-_WINDOWS_AT_ONCE = 4096
+_DOCUMENTS_AT_ONCE = 32
 _ROWS_AT_ONCE = 32  # The masks depend on it.
 
 # Inputs, labels and weights of a `BertPretrainer`; see `Masker`.
@@ -63,12 +62,10 @@ def masked_rows(
         while batch := list(itertools.islice(iterator, _DOCUMENTS_AT_ONCE)):
             pieces = tokenizer.tokenize(tf.constant(batch))
             windows = text.cut_windows(tokenizer, pieces, length, stride=length)
-            for start in range(0, len(windows), _WINDOWS_AT_ONCE):
-                part = windows[start : start + _WINDOWS_AT_ONCE]
-                ids = part.inputs()["token_ids"].numpy()
-                for row, size in zip(ids, part.lengths.numpy()):
-                    if size > 2:
-                        yield row[:size].tolist()
+            ids = windows.inputs()["token_ids"].numpy()
+            for row, size in zip(ids, windows.lengths.numpy()):
+                if size > 2:
+                    yield row[:size].tolist()
 
     iterator = itertools.islice(rows(), max_rows or None)
     pad_id = checkpoint.vocabulary.pad_id

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from bert_tf import storage
-from bert_tf.data import Table, table_suffix, write_table
+from bert_tf.data import Table, read_table, write_table
 from tests.toy.tables import write_file
 
 
@@ -67,7 +67,6 @@ def test_format_by_name_in_any_case_and_by_the_first_object(tmp_path, names, con
             assert table.columns == ("text", "label")
             rows = [values for _, values in table.rows(["label", "text"])]
             assert rows == [["good", "a film"]]
-            assert table.suffix == table_suffix(path)
 
 
 BAD_LINES = [
@@ -127,28 +126,32 @@ def test_malformed_file_error_names_file_and_line(tmp_path, name, content, messa
 def test_missing_column(tmp_path, name, header, message):
     table = Table(write_file(tmp_path / name, f"{header}\n"))
     with pytest.raises(ValueError, match=message):
-        table.require(["label", "text"], "--text_a")
+        next(table.rows(["label", "text"], flags="--text_a"))
 
 
-def test_columns_are_the_keys_of_all_objects(tmp_path):
+def test_files_and_objects_may_lack_optional_columns(tmp_path):
     content = '{"text": "a"}\n{"id": "i7", "text": "b"}\n{"id": null, "text": "c"}\n'
     table = Table(write_file(tmp_path / "a.jsonl", content))
-    assert table.columns == ("text", "id")
-    rows = list(table.rows(table.columns, optional=["id"]))
+    assert table.columns == ("text",)  # Of the first object.
+    rows = list(table.rows(["text", "id"], optional=["id"]))
     assert rows == [(1, ["a", None]), (2, ["b", "i7"]), (3, ["c", None])]
-    with pytest.raises(ValueError, match="line 1: the object has no key 'id'"):
-        list(Table(tmp_path / "a.jsonl").rows(["id"]))
+    with pytest.raises(ValueError, match="line 2: 'id' must be text or a number"):
+        read_table(write_file(tmp_path / "b.jsonl", content.partition("\n")[2]))
+    for name in ("a.tsv", "a.csv"):
+        table = Table(write_file(tmp_path / name, "text\na\n"))
+        rows = list(table.rows(["id", "text"], optional=["id"]))
+        assert rows == [(2, [None, "a"])]
 
 
 @pytest.mark.parametrize("content", ["text\tn\na\t1\n", "\n{}\n"])
-def test_a_table_is_opened_once_or_twice(tmp_path, monkeypatch, content):
+def test_a_table_is_opened_once(tmp_path, monkeypatch, content):
     opened, read_lines = [], storage.read_lines
     monkeypatch.setattr(
         storage, "read_lines", lambda path: opened.append(path) or read_lines(path)
     )
     path = write_file(tmp_path / "a.txt", content.replace("{}", '{"text": "a"}'))
     assert [values for _, values in Table(path).rows(["text"])] == [["a"]]
-    assert len(opened) == 1 + ("{" in content)  # Of JSON, all keys are read first.
+    assert len(opened) == 1
 
 
 @pytest.mark.parametrize(

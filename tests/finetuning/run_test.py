@@ -329,8 +329,7 @@ def test_initial_weights_are_those_of_the_checkpoint(
         ({"max_sequence_length": 64}, "--max_sequence_length must be at most 32"),
         ({"strategy": "mirrored", "batch_size": 15}, "use --batch_size=16"),
         ({"frozen_layers": 2}, "--frozen_layers must be at most 1, as in the"),
-        ({"layers": "1,3"}, "from 1 to 1, separated by commas"),
-        ({"layers": "one"}, "must be numbers of layers of --init_from"),
+        ({"layers": (1, 3)}, "must be numbers of layers of --init_from, from 1 to 1"),
         ({"teacher": "a", "features": "last"}, "Omit --features"),
     ],
 )

@@ -1,10 +1,13 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import sys
+
 import keras
 import numpy as np
 import pytest
 
+import tasks
 from bert_tf import heads
 from bert_tf.modeling import BertBackbone, sum_losses
 from bert_tf.training import AdamW
@@ -89,3 +92,30 @@ def test_span_labels_as_a_tuple_are_refused(tiny_config):
     for call in (model.evaluate, model.fit):
         with pytest.raises(ValueError, match=keys):
             call(encoder_inputs(np.ones((2, 5))), labels, verbose=0)
+
+
+# --- Kinds of users --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("from bert_tf import heads\nheads.HEADS['ratings'] = heads.Head\n", None),
+        ("", ValueError),  # It adds no head.
+        (None, ValueError),
+        ("import no_such_module\n", ModuleNotFoundError),  # Not hidden.
+    ],
+)
+def test_kind_of_a_user_is_imported_by_its_name(tmp_path, monkeypatch, source, error):
+    if source is not None:
+        (tmp_path / "ratings.py").write_text(source)
+    monkeypatch.setattr(tasks, "__path__", [str(tmp_path)])
+    monkeypatch.setitem(heads.HEADS, "ratings", None)
+    del heads.HEADS["ratings"]  # `monkeypatch` removes what the import adds.
+    monkeypatch.delitem(sys.modules, "tasks.ratings", raising=False)
+    if error:
+        with pytest.raises(error, match=r"ratings|no_such_module"):
+            heads.find_head("ratings")
+    else:
+        assert heads.find_head("ratings") is heads.Head
+    sys.modules.pop("tasks.ratings", None)
