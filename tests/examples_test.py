@@ -45,7 +45,7 @@ def test_notebook_answers_over_grpc(tmp_path, monkeypatch):
 
 HEADS = {
     "toy": {"kind": "encoder"},
-    "dots": {"similarity_fn_name": "dot", "prompts": {"query": "a", "passage": "c"}},
+    "dots": {"similarity_fn_name": "dot", "prompts": {"query": "a", "passage": "a"}},
 }
 
 
@@ -77,8 +77,8 @@ MANY = "b\n" * 11 + "b accc\n" + "ab\n" * 9 + "longest, no match\n"
         (CORPUS, ["c", "a", "--top_k=1"], BOTH),
         ("b\n" * 33 + "a", ["a", "--top_k=1"], ["1.0000  34  a"]),
         ("b", ["b"], ["1.0000  1  b"]),
-        # ab and cbb, with prompts, without normalization.
-        ("bb\ncbc", ["b", "--model=dots"], ["2.0000  1  bb", "1.0000  2  cbc"]),
+        # ab, abb and acbc with prompts, and without normalization.
+        ("bb\ncbc", ["b", "--model=dots"], ["3.0000  1  bb", "2.0000  2  cbc"]),
         (MANY, ["b", "--top_k=2", "--rerank=scorer"], BEST),
     ],
 )
