@@ -51,7 +51,9 @@ HANDLES = ("kaggle://", "modelscope://")
 
 # Options of the preprocessor and its tokenizer that change tokens, and BERT's values.
 _PREPROCESSING = {
+    "special_tokens_in_strings": (False,),
     "split": (True,),
+    "split_on_cjk": (True,),
     "suffix_indicator": (text.CONTINUATION_PREFIX,),
     "oov_token": (text.UNK,),
     "truncate": ("round_robin",),
@@ -129,14 +131,6 @@ def _rules(preset: str | pathlib.Path, preprocessor: Any) -> text.TokenizerRules
     """Returns the tokenizer's rules: google's, with the options of the preset."""
     options = preprocessor.get_config() | preprocessor.tokenizer.get_config()
     check_fields(preset, options, **_PREPROCESSING)
-    strips, in_texts = (
-        options["strip_accents"],
-        options.get("special_tokens_in_strings"),
-    )
-    return text.TokenizerRules(
-        strip_accents=None if strips == options["lowercase"] else strips,
-        split_chinese=options.get("split_on_cjk", True),
-        added_tokens=tuple(
-            map(text.AddedToken, text.SPECIAL_TOKENS if in_texts else ())
-        ),
-    )
+    strips = options["strip_accents"]
+    is_default = strips == options["lowercase"]
+    return text.TokenizerRules(strip_accents=None if is_default else strips)

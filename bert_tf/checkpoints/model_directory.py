@@ -241,7 +241,8 @@ class ModelDirectory(Checkpoint):
 
 def _settings(checkpoint: Checkpoint, resumable: Collection[str]) -> dict[str, Any]:
     """Returns what must be the same to resume a training, by name."""
-    values = dataclasses.asdict(checkpoint.architecture) | checkpoint.rules.to_dict()
+    parts = checkpoint.architecture, checkpoint.rules
+    values = {k: x for part in parts for k, x in dataclasses.asdict(part).items()}
     values["added_tokens"] = sorted(checkpoint.rules.added_tokens, key=str)
     values["vocabulary"] = checkpoint.vocabulary.fingerprint
     values["lowercase"] = checkpoint.lowercase

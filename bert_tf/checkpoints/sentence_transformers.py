@@ -129,10 +129,8 @@ def _open_cross_encoder(path: pathlib.Path, config: Mapping[str, Any]) -> Checkp
     activation = _ACTIVATIONS.get(torch)
     checkpoint = hugging_face.open_folder(path, "classification", activation=activation)
     head = {**checkpoint.head, "pairs": True}
-    if activation is None and head.get("problem") == "regression":
-        activation = "sigmoid"  # The default of `CrossEncoder`.
-    if activation:
-        head["activation"] = activation
+    if activation or head.get("problem") == "regression":
+        head["activation"] = activation or "sigmoid"  # The default of `CrossEncoder`.
     return dataclasses.replace(checkpoint, head=head)
 
 
@@ -181,12 +179,9 @@ def _read_dense(
         use_residual=(False,),
     )
     tensors = weight_files.read_safetensors(path, required=bool(encoder.weights))
-    if tensors and tensors.keys() != {"linear.weight", "linear.bias"}:
-        raise ValueError(
-            f"{path}: the weights must be linear.weight and linear.bias. Received: "
-            f"{sorted(tensors)}"
-        )
-    names = _DENSE if tensors else {}
+    names, unused = weight_files.match(path, _DENSE, tensors, num_layers=0)
+    if unused:
+        raise ValueError(f"{path}: a Dense has no tensors {', '.join(unused)}.")
     fields = {
         "dense_dim": config.get("out_features") or tensors["linear.weight"].shape[0],
         "dense_activation": _ACTIVATIONS.get(config.get("activation_function"), "tanh"),
@@ -212,10 +207,8 @@ def write_modules(checkpoint: Checkpoint) -> None:
     path, head, listed = checkpoint.path, checkpoint.head, []
     if head["kind"] != "embedding":
         return
-    config, hidden_dim = (
-        EmbeddingConfig.from_dict(head),
-        checkpoint.architecture.hidden_dim,
-    )
+    config = EmbeddingConfig.from_dict(head)
+    hidden_dim = checkpoint.architecture.hidden_dim
     length, modes = config.max_sequence_length, _POOLING_MODES.items()
     modules = {
         "Transformer": {"max_seq_length": length, "do_lower_case": False},

@@ -48,6 +48,9 @@ KERAS_SUFFIXES = {
 TORCH_SUFFIXES = dict.fromkeys(("kernel", "embeddings", "gamma"), ".weight")
 TORCH_SUFFIXES |= dict.fromkeys(("bias", "beta"), ".bias")
 
+# Parts of layers, by the last word of our name; those of others are kernel and bias.
+_PARTS = {"mlm": ("bias",), "embedding": ("embeddings",), "norm": ("gamma", "beta")}
+
 
 def names_of_layers(
     layers: Mapping[str, str], suffixes: Mapping[str, str] = KERAS_SUFFIXES
@@ -62,11 +65,7 @@ def names_of_layers(
     """
     names = {}
     for layer, copies in layers.items():
-        parts = ("bias",) if layer == "mlm" else ("kernel", "bias")
-        if layer.endswith("_embedding"):
-            parts = ("embeddings",)
-        elif layer.endswith("layer_norm"):
-            parts = ("gamma", "beta")
+        parts = _PARTS.get(layer.rpartition("_")[2], ("kernel", "bias"))
         for part in parts:
             theirs = [name + suffixes[part] for name in copies.split(" ")]
             names[f"{layer}/{part}"] = theirs
@@ -151,7 +150,7 @@ def open_tensors(
     Raises:
         ValueError: The tensors contradict the config or the vocabulary.
     """
-    found = _match(path, names, tensors, architecture.num_layers) if tensors else {}
+    found, unused = match(path, names, tensors, architecture.num_layers)
 
     def rows(ours: str) -> int | None:
         return tensors[found[ours][0]].shape[0] if ours in found else None
@@ -179,7 +178,6 @@ def open_tensors(
             f"{path}: The last {total - size} of the {total} rows of the token "
             "embedding were dropped: the vocabulary has no tokens with these ids."
         )
-    unused = sorted(tensors.keys() - _their_names(found))
     if own_names:
         found |= {name: [name] for name in unused}
         unused = []
@@ -212,40 +210,42 @@ def open_tensors(
     )
 
 
-def _match(
+def match(
     path: Any, names: Names, tensors: Tensors, num_layers: int
-) -> dict[str, list[str]]:
-    """Returns the table of the weights that a file in the folder `path` has.
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Returns the table of the weights in a file, and the names of its other tensors.
 
     Raises:
         ValueError: Weights are missing, or belong to more layers than the config has.
+            The message names the folder `path`.
     """
-    # The file has at least one tensor per layer.
-    expanded = _expand(names, min(num_layers, len(tensors)))
+    # With one layer more. The file has at least one tensor per layer.
+    expanded = _expand(names, min(num_layers, len(tensors)) + 1)
     found = {
         ours: present
         for ours, theirs in expanded.items()
         if (present := [name for name in theirs if name in tensors])
     }
-    absent = set(_OPTIONAL_LAYERS) - set(map(outermost_layer, found))
+    unused = sorted(tensors.keys() - {x for theirs in found.values() for x in theirs})
+    layers, further = set(map(outermost_layer, found)), OURS.format(i=num_layers)
+    absent = {further, *_OPTIONAL_LAYERS} - layers
     missing = [
         theirs[0]
         for ours, theirs in expanded.items()
         if ours not in found and outermost_layer(ours) not in absent
     ]
-    others = sorted(tensors.keys() - _their_names(found))
-    if missing:
+    if missing and tensors:
         raise ValueError(
-            f"{path}: Weights of BERT are missing ({len(missing)}): {_shown(missing)}. "
-            f"Other tensors in the file: {_shown(others) or 'none'}"
+            f"{path}: Weights are missing ({len(missing)}): {_shown(missing)}. Other "
+            f"tensors in the file: {_shown(unused) or 'none'}"
         )
-    further = _their_names(_expand(names, num_layers + 1)).intersection(others)
-    if further:
+    if further in layers:
+        more = min(x for ours, (x, *_) in found.items() if ours.startswith(further))
         raise ValueError(
             f"{path}: The config has {num_layers} layers, but the file has more: "
-            f"{min(further)}."
+            f"{more}."
         )
-    return found
+    return found, unused
 
 
 def lazy_weights(
@@ -261,9 +261,12 @@ def lazy_weights(
 
 
 def _read_weight(ours: str, copies: Tensors, config: BertConfig) -> np.ndarray:
-    theirs, *_ = copies
-    tensor, *others = (_to_float(name, copy.read()) for name, copy in copies.items())
-    if not all(np.array_equal(tensor, other) for other in others):
+    arrays = {name: np.asarray(x.read(), np.float32) for name, x in copies.items()}
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} contains NaN or infinite values.")
+    (theirs, tensor), *others = arrays.items()
+    if not all(np.array_equal(tensor, other) for _, other in others):
         raise ValueError(
             f"{' and '.join(copies)} are the same weight in BERT and must be equal, "
             "but they differ. To read the encoder only, set --head=encoder."
@@ -276,22 +279,6 @@ def _read_weight(ours: str, copies: Tensors, config: BertConfig) -> np.ndarray:
     if ours in (TOKEN_EMBEDDING, "mlm/bias"):
         tensor = tensor[: config.vocabulary_size]
     return tensor.T if _is_transposed(ours, theirs) else tensor
-
-
-def _to_float(name: str, tensor: np.ndarray) -> np.ndarray:
-    """Returns a tensor as float32.
-
-    Raises:
-        ValueError: It has NaN or infinite values.
-    """
-    tensor = np.asarray(tensor, np.float32)
-    if not np.isfinite(tensor).all():
-        raise ValueError(f"{name} contains NaN or infinite values.")
-    return tensor
-
-
-def _their_names(names: Names) -> set[str]:
-    return {name for theirs in names.values() for name in theirs}
 
 
 def _shown(names: Sequence[str]) -> str:
@@ -309,12 +296,13 @@ def to_tensors(
     Returns:
         The tensors by name, and our names of the weights that the format cannot hold.
     """
+    expanded = _expand(names, num_layers)
     tensors = {
         theirs: weights[ours].T if _is_transposed(ours, theirs) else weights[ours]
-        for ours, (theirs, *_) in _expand(names, num_layers).items()
+        for ours, (theirs, *_) in expanded.items()
         if ours in weights
     }
-    return tensors, sorted(weights.keys() - _expand(names, num_layers))
+    return tensors, sorted(weights.keys() - expanded)
 
 
 # --- safetensors -----------------------------------------------------------------

@@ -21,7 +21,6 @@ import re
 import sys
 import unicodedata
 from collections.abc import Sequence
-from typing import Any
 
 import flatbuffers
 import numpy as np
@@ -76,12 +75,6 @@ class TokenizerRules:
     def max_characters_per_word(self) -> int:
         """Longer words become [UNK]."""
         return 200 if self.library == "google" else 100
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the values that differ from google's."""
-        values = dataclasses.asdict(self)
-        default = dataclasses.asdict(GOOGLE_RULES)
-        return {k: v for k, v in values.items() if v != default[k]}
 
 
 GOOGLE_RULES = TokenizerRules()
