@@ -94,7 +94,8 @@ class Table:
         self.lines, ahead = itertools.tee(storage.read_lines(self.path))
         self.first_line = next(filter(None, ahead), "")
         del ahead  # It would keep all lines.
-        self.suffix = ".jsonl" if self.first_object else _suffix(path)
+        is_json = self.first_object is not None
+        self.suffix = ".jsonl" if is_json else _suffix(path)
         self._records = self._read_records(self.lines)
         if columns:
             self.columns = tuple(columns)
@@ -162,9 +163,8 @@ class Table:
                     raise ValueError(f"{self.path}, line {line}: {error}") from None
                 notes["are malformed. They are skipped."] += 1
             else:
-                if self.suffix == ".tsv" and any(
-                    map(_QUOTED.fullmatch, filter(None, values))
-                ):
+                cells = filter(None, values)
+                if self.suffix == ".tsv" and any(map(_QUOTED.fullmatch, cells)):
                     notes["have quotes as in CSV, which TSV lacks. Use .csv."] += 1
                 yield line, values
         for note, count in notes.items():
@@ -179,12 +179,13 @@ class Table:
             if count == 1 or (count == 0 and column in optional):
                 continue
             rule = f"Select columns with {flags}." if flags else "Rename its columns."
-            found = re.search("[;,\t]", self.columns[0])
+            first = "".join(self.columns[:1])
+            found = re.search("[;,\t]", first)
             if found and len(self.columns) == 1:
                 rule = "Separate columns by commas in a .csv file, else by tabs"
                 rule += f", not by {found[0]!r}."
-            if self.columns[0].startswith("sep="):
-                rule = f"Remove its first line, {self.columns[0]!r}, of Excel."
+            if first.startswith("sep="):
+                rule = f"Remove its first line, {first!r}, of Excel."
             raise ValueError(
                 f"{self.path} has {count or 'no'} column{'s' * (count > 1)} "
                 f"{column!r}. Its columns are: {', '.join(self.columns)}. {rule}"

@@ -192,7 +192,7 @@ class TableTask(Task):
             if (paths := self._find_split(split))
         }
         golds = {k: collections.Counter(row.gold for row in x) for k, x in rows.items()}
-        missing = _NO_GOLD - _gold_labels(golds["train"], self.problem)
+        missing = _NO_GOLD - _valid_labels(golds["train"], self.problem)
         self.data = {k: _labeled(k, x, golds[k], missing) for k, x in rows.items()}
         self.gold_labels = [gold for gold in golds["train"] if gold not in missing]
 
@@ -269,7 +269,7 @@ def _normalized(label: str) -> str:
     return label.strip().lower().removesuffix(".0")
 
 
-def _gold_labels(labels: Collection[str], problem: str) -> set[str]:
+def _valid_labels(labels: Collection[str], problem: str) -> set[str]:
     """Returns those of `_NO_GOLD` that are labels of a training set.
 
     "-" beside "+" is a label, as is -1 if there is the opposite of each negative label,

@@ -100,12 +100,10 @@ def stream(
     document = table.first_object
     if document is None and table.first_line.startswith("{"):
         document = storage.read_json(path)  # An object of several lines.
-    is_squad = document is not None and "data" in document
-    rows = (
-        _read(path, document)
-        if is_squad
-        else _read_table(table, columns, needs_answers)
-    )
+    if document is not None and "data" in document:
+        rows = _read(path, document)
+    else:
+        rows = _read_table(table, columns, needs_answers)
     for context, entry in rows:
         question = _question(path, context, entry)
         if needs_answers and question.answers is None:
