@@ -266,9 +266,12 @@ class Tokenizer(keras.layers.Layer):
                 "`text_a` and `text_b` must have the same size.",
             )
         text = tf.concat(texts, axis=0)  # One call is faster than two.
-        ids = self._pieces.tokenize(text, allow_mask, with_offsets=False).ids
-        sizes = tf.split(tf.cast(ids.row_lengths(), tf.int32), len(texts))
         max_pieces = max_sequence_length - num_special
+        # To truncate pairs, the library tokenizers compare the sizes of whole texts.
+        is_cut = len(texts) == 1 or self.rules.library == "google"
+        needed = max_pieces if is_cut else None
+        ids = self._pieces.tokenize(text, allow_mask, False, needed).ids
+        sizes = tf.split(tf.cast(ids.row_lengths(), tf.int32), len(texts))
         sizes = truncate_sizes(sizes, max_pieces, self.rules.library)
         starts = tf.split(tf.cast(ids.row_starts(), tf.int32), len(texts))
         return Rows.create(self, ids.values, starts, sizes)

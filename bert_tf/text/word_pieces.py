@@ -44,7 +44,6 @@ _MAX_BYTES_PER_CHARACTER = 4
 _MAX_EXPANSION = 3
 
 
-# Bounds the memory. Batches of graphs are small.
 _TEXTS_AT_ONCE = 4096
 
 
@@ -100,15 +99,29 @@ class WordPieces:
             unknown_token=tokens[vocabulary.unk_id],
         )
 
-    def tokenize(self, text: tf.Tensor, allow_mask: bool, with_offsets: bool) -> Pieces:
-        """Splits strings [B] into pieces; see `Tokenizer.tokenize`."""
+    def tokenize(
+        self,
+        text: tf.Tensor,
+        allow_mask: bool,
+        with_offsets: bool,
+        max_pieces: int | None = None,
+    ) -> Pieces:
+        """Splits strings [B] into pieces; see `Tokenizer.tokenize`.
+
+        Args:
+            text: The texts. Eagerly, many texts are tokenized in parts, which bounds
+                the memory.
+            allow_mask: See `Tokenizer.tokenize`.
+            with_offsets: Whether to compute the offsets.
+            max_pieces: The pieces of a text that the caller needs; None for all.
+        """
         if tf.executing_eagerly() and len(text) > _TEXTS_AT_ONCE:
-            starts = range(0, len(text), _TEXTS_AT_ONCE)
-            parts = (text[start : start + _TEXTS_AT_ONCE] for start in starts)
-            parts = [self.tokenize(x, allow_mask, with_offsets) for x in parts]
-            return Pieces(
-                *(tf.concat(x, axis=0) for x in zip(*parts) if x[0] is not None)
-            )
+            parts = []
+            for start in range(0, len(text), _TEXTS_AT_ONCE):
+                part = text[start : start + _TEXTS_AT_ONCE]
+                pieces = self.tokenize(part, allow_mask, with_offsets)
+                parts.append([x[:, :max_pieces] for x in pieces if x is not None])
+            return Pieces(*(tf.concat(fields, axis=0) for fields in zip(*parts)))
         raw, normalized = self._added_ids(allow_mask)
         # Rules that need more than one character are rare and slow. Texts that may need
         # them are tokenized again.

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the tokenizer against google-research/bert: goldens and a reference."""
 
+import dataclasses
 import glob
 import random
 import sys
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.text import word_pieces
+from bert_tf.text import GOOGLE_RULES, word_pieces
 from bert_tf.text.tokenizer import Tokenizer, truncate_sizes
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 
@@ -281,6 +282,27 @@ def test_many_texts_are_tokenized_in_parts(monkeypatch, with_offsets):
     monkeypatch.setattr(word_pieces, "_TEXTS_AT_ONCE", 2)
     found = tf.nest.map_structure(lambda x: x.to_list(), function(texts))
     assert found == expected
+
+
+@pytest.mark.parametrize("library", ["google", "tokenizers"])
+def test_parts_of_truncated_texts(monkeypatch, library):
+    """Only the pieces of the rows are kept, unless pairs need the sizes of texts."""
+    rules = dataclasses.replace(GOOGLE_RULES, library=library)
+    tokenizer = Tokenizer(LETTERS, rules=rules)
+    texts = (
+        ["a b c d e f g", "a", "", "a b c d e f"],
+        ["c d e f g", "d e f", "g", "a b"],
+    )
+    for columns in (texts[:1], texts):
+        rows = [tokenizer.rows(*columns, max_sequence_length=6)]
+        with monkeypatch.context() as patch:
+            patch.setattr(word_pieces, "_TEXTS_AT_ONCE", 2)
+            rows.append(tokenizer.rows(*columns, max_sequence_length=6))
+        whole, parts = (part.inputs() for part in rows)
+        for name, values in whole.items():
+            np.testing.assert_array_equal(values, parts[name])
+        is_less = len(rows[1].tokens) < len(rows[0].tokens)
+        assert is_less == (len(columns) == 1 or library == "google")
 
 
 # --- Offsets ----------------------------------------------------------------------
