@@ -34,7 +34,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks import measure
-from bert_tf import cli, data, finetuning, storage, training
+from bert_tf import cli, data, finetuning, text_files, training
 from bert_tf.finetuning import FinetuneConfig, Task
 from bert_tf.lazy import lazy_import
 from tasks.classification import Classification
@@ -108,7 +108,7 @@ def _rows(
     Writes the samples of training examples.
     """
     for name, entry in json.loads(pathlib.Path(path).read_text("utf-8")).items():
-        storage.check_fields(f"{path}: {name}", entry, kind=tuple(_TASKS))
+        text_files.check_fields(f"{path}: {name}", entry, kind=tuple(_TASKS))
         task_class = _TASKS[entry.pop("kind")]
         for size in (*entry.pop("examples", ()), None):
             sample = {"train_file": _sample(entry, size, folder)} if size else {}

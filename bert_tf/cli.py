@@ -131,6 +131,29 @@ class Options:
         return {f.name for f in dataclasses.fields(cls) if f.metadata.get("resumable")}
 
 
+def check_unchanged(
+    directory: str | os.PathLike, before: Mapping[str, Any], now: Mapping[str, Any]
+) -> None:
+    """Checks that a directory was written with the same settings.
+
+    Settings that only `before` has do not count: an earlier version had them.
+
+    Raises:
+        ValueError: It was not; the message lists each difference with both values.
+    """
+    differences = [
+        f"  {name}: {before.get(name)!r} before, {value!r} now"
+        for name, value in sorted(now.items())
+        if before.get(name) != value
+    ]
+    if differences:
+        raise ValueError(
+            f"{directory} was written with other options:\n"
+            + "\n".join(differences)
+            + "\nUse the same options to resume, or choose another --output."
+        )
+
+
 def num_cores() -> int:
     """Returns the number of cores that this process may use."""
     is_linux = hasattr(os, "sched_getaffinity")

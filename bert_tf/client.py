@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf import serving, storage
+from bert_tf import serving, text_files
 from bert_tf.lazy import import_messages, lazy_import
 
 grpc = lazy_import("grpc")
@@ -204,7 +204,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse_line(line: bytes) -> dict[str, Any]:
     try:
-        example = storage.parse_json(line.decode("utf-8-sig"))
+        example = text_files.parse_json(line.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         example = None
     if not isinstance(example, dict):

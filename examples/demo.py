@@ -25,7 +25,7 @@ import sysconfig
 from collections.abc import Iterator
 from typing import Any
 
-from bert_tf import cli, client, serving, storage
+from bert_tf import cli, client, serving, text_files
 
 # Requirements with much prose in their docstrings.
 _PACKAGES = ("keras", "numpy", "scipy", "sklearn")
@@ -57,7 +57,7 @@ def main(options: DemoConfig) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not text.exists():
         print("=== Collecting the documentation of Python and of packages", flush=True)
-        storage.write_text(str(text), "\n\n".join(_documents()))
+        text_files.write_text(str(text), "\n\n".join(_documents()))
     if not vocabulary.exists():
         _run("vocab", input=text, output=vocabulary, vocabulary_size=4000)
     flags = {"max_sequence_length": 64, "held_out_share": 0.01}
@@ -69,7 +69,7 @@ def main(options: DemoConfig) -> None:
         _run("pretrain", recipe="short", records=records, output=model, **flags)
     if not served.exists():
         _run("export", model_dir=model, output=served, name="demo")
-    metrics = storage.read_json(model / "metrics.json")
+    metrics = text_files.read_json(model / "metrics.json")
     print("\n=== Filling in masks over gRPC")
     print(
         f"Of the masked tokens in held-out text, the model predicts "

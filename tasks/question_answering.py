@@ -40,7 +40,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf import cli, finetuning, heads, storage
+from bert_tf import cli, finetuning, heads, text_files
 from bert_tf.finetuning import squad
 from bert_tf.lazy import lazy_import
 
@@ -130,7 +130,7 @@ class QuestionAnswering(finetuning.Task):
         super().write_predictions(name, answers, folder)
         ids = [question.id for question in self.data[name]]
         found = dict(zip(ids, answers["answer"]))
-        storage.write_json(folder / f"predictions_{name}.json", found)
+        text_files.write_json(folder / f"predictions_{name}.json", found)
 
 
 def _columns(options: QuestionAnswering.Config) -> tuple[str, ...]:

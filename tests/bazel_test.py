@@ -40,7 +40,7 @@ def test_packages_list_their_imports(folder):
 @pytest.mark.skipif(not FOLDERS, reason="Bazel's runfiles have no BUILD files.")
 def test_foundation_is_what_packages_import_from_beside_them():
     text = (ROOT / "bert_tf/BUILD").read_text(encoding="utf-8")
-    (listed,) = re.findall(r"FOUNDATION = \[(.*?)\]", text)
+    (listed,) = re.findall(r"FOUNDATION = \[(.*?)\]", text, re.DOTALL)
     modules = {f"{name}.py" for name in structure.FOUNDATION}
     assert set(re.findall(r'"(\S+?)"', listed)) == modules | {"__init__.py"}
 

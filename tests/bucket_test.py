@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import client, export, finetuning, serving, storage
+from bert_tf import client, export, finetuning, serving, storage, text_files
 from bert_tf.checkpoints import open_checkpoint
 from bert_tf.training import PretrainConfig, TrainingLoop, pretrain
 from tasks.classification import Classification
@@ -110,7 +110,7 @@ def test_fine_tuning_exports_a_served_model(pretrained, bucket, tmp_path):
     )
     assert export.main(again) == f"{options.export}/2"
     # A version whose upload has not finished is not loaded.
-    storage.write_text(f"{options.export}/3/variables/variables.index", "")
+    text_files.write_text(f"{options.export}/3/variables/variables.index", "")
     answers = []
     for version in (2, 1):
         with serving.DevServer({"verdict": options.export}) as server:

@@ -23,7 +23,7 @@ PACKAGES = sorted(CHECKOUT.index.keys() - {"bert_tf"})
 # its own only.
 LAYERS = """
     lazy storage
-    cli families keras_private
+    cli families keras_private text_files
     text modeling
     data heads
     checkpoints

@@ -2,12 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of bert_tf.storage: local and remote paths behave the same."""
 
-import bz2
 import errno
-import gzip
-import lzma
 import os
-import random
 import re
 import socket
 import stat
@@ -17,7 +13,7 @@ import uuid
 
 import pytest
 
-from bert_tf import storage
+from bert_tf import storage, text_files
 
 
 @pytest.fixture(params=["local", "remote"])
@@ -34,9 +30,9 @@ def test_write_find_and_remove(directory):
     assert not storage.exists(path)
     storage.make_directory(os.path.dirname(path))
     storage.make_directory(os.path.dirname(path))
-    storage.write_text(path, "é\n")
-    storage.write_text(path, "é\nzwei\n")
-    assert list(storage.read_lines(path)) == ["é", "zwei"]
+    text_files.write_text(path, "é\n")
+    text_files.write_text(path, "é\nzwei\n")
+    assert list(text_files.read_lines(path)) == ["é", "zwei"]
     assert storage.stat(path)[0] == 8
     assert storage.is_directory(os.path.dirname(path))
     assert not storage.is_directory(path)
@@ -50,17 +46,17 @@ def test_atomic_write_leaves_nothing_half_written(directory):
     with storage.atomic_write(path) as file:
         file.write(b"new")
         assert not storage.exists(path)
-    assert list(storage.read_lines(path)) == ["new"]
+    assert list(text_files.read_lines(path)) == ["new"]
     named = re.escape(f"full: '{path}'")
     with pytest.raises(OSError, match=named), storage.atomic_write(path):
         raise OSError(28, "full")  # As from `write`.
-    assert list(storage.read_lines(path)) == ["new"]
+    assert list(text_files.read_lines(path)) == ["new"]
     assert storage.glob("*", directory) == [path]
 
 
 def test_missing_file_raises_file_not_found(directory):
     path = os.path.join(directory, "none")
-    for access in (storage.read_json, storage.stat, storage.remove):
+    for access in (text_files.read_json, storage.stat, storage.remove):
         with pytest.raises(FileNotFoundError):
             access(path)
 
@@ -73,7 +69,7 @@ def test_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
         assert (tmp_path / "x").exists() == (synced[-1] == str(tmp_path))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    storage.write_text(str(tmp_path / "x"), "text")
+    text_files.write_text(str(tmp_path / "x"), "text")
     assert len(synced) == 2
     assert synced[0].startswith(f"{tmp_path}/.unfinished-")
 
@@ -91,28 +87,28 @@ def test_directories_that_cannot_be_flushed_are_no_error(
 
     monkeypatch.setattr(os, "fsync", fsync)
     if failing == "directory":
-        storage.write_text(str(tmp_path / "x"), "text")
+        text_files.write_text(str(tmp_path / "x"), "text")
         assert (tmp_path / "x").read_text() == "text"
     else:
         with pytest.raises(OSError, match="Invalid argument"):
-            storage.write_text(str(tmp_path / "x"), "text")
+            text_files.write_text(str(tmp_path / "x"), "text")
         assert not list(tmp_path.iterdir())
 
 
 def test_links_are_followed_and_pipes_are_kept(tmp_path):
     """As root, a rename to /dev/null would replace the device."""
     (tmp_path / "link").symlink_to("file")
-    storage.write_text(str(tmp_path / "link"), "text")
+    text_files.write_text(str(tmp_path / "link"), "text")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "file").read_text() == "text"
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="pipe is a device or a pipe"):
-        storage.write_text(str(tmp_path / "pipe"), "text")
+        text_files.write_text(str(tmp_path / "pipe"), "text")
     assert (tmp_path / "pipe").is_fifo()
     reader, writer = os.pipe()
     os.close(writer)
     with pytest.raises(ValueError, match=f"/dev/fd/{reader} is a pipe"):
-        next(storage.read_lines(f"/dev/fd/{reader}"))
+        next(text_files.read_lines(f"/dev/fd/{reader}"))
     os.close(reader)
 
 
@@ -159,7 +155,7 @@ def test_upload_copies_changes_and_markers_last(monkeypatch):
     storage.make_directory(f"{remote}/logs")
     names = ("config.json", "old", "same")
     for name in (*names, "logs/events"):
-        storage.write_text(f"{remote}/{name}", name)
+        text_files.write_text(f"{remote}/{name}", name)
     copy = storage.local_copy(remote, ("logs/*",))
     assert {path.name: path.read_text() for path in copy.iterdir()} == dict(
         zip(names, names)
@@ -181,7 +177,7 @@ def test_upload_copies_changes_and_markers_last(monkeypatch):
     assert sorted(order[:2]) == ["state/a", "state/b"]
     assert order[2:] == ["config.json"]
     for name in changed:
-        assert list(storage.read_lines(f"{remote}/{name}")) == ["new"]
+        assert list(text_files.read_lines(f"{remote}/{name}")) == ["new"]
     remaining = [os.path.basename(path) for path in storage.glob("*", remote)]
     assert remaining == ["config.json", "logs", "same", "state"]
     storage.upload(copy)  # Only what has changed since.
@@ -192,82 +188,13 @@ def test_local_copy_follows_changes_of_the_bucket():
     remote = f"ram://{uuid.uuid4().hex}/model"
     storage.make_directory(remote)
     for name in ("same", "changed", "gone"):
-        storage.write_text(f"{remote}/{name}", name)
+        text_files.write_text(f"{remote}/{name}", name)
     copy = storage.local_copy(remote)
     (copy / "new_here").touch()
     for name in ("changed", "new_there"):
-        storage.write_text(f"{remote}/{name}", f"{name} again")
+        text_files.write_text(f"{remote}/{name}", f"{name} again")
     storage.remove(f"{remote}/gone")
     assert storage.local_copy(remote) == copy
     names = {path.name for path in copy.iterdir()}
     assert names == {"same", "changed", "new_here", "new_there"}
     assert (copy / "changed").read_text() == "changed again"
-
-
-# --- Text files ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "compress", [bytes, gzip.compress, bz2.compress, lzma.compress]
-)
-def test_read_lines_handles_byte_order_mark_line_ends_and_compression(
-    tmp_path, compress
-):
-    text = "\ufeffDer Löwe\r\n\r\nschläft\u2028heute\n\ufeffnacht".encode()
-    (tmp_path / "text").write_bytes(compress(text))
-    assert list(storage.read_lines(str(tmp_path / "text"))) == [
-        "Der Löwe",
-        "",
-        "schläft\u2028heute",  # Only \n ends a line.
-        "\ufeffnacht",  # A byte order mark only at the start of the file.
-    ]
-
-
-@pytest.mark.parametrize("compress", [bytes, gzip.compress])
-@pytest.mark.parametrize("start", [0, 5])
-def test_line_that_is_not_utf8_is_named(tmp_path, compress, start):
-    text = "Eins.\nZwei.\nfünf.\n".encode("latin-1")
-    (tmp_path / "latin").write_bytes(compress(text))
-    with pytest.raises(ValueError, match=r"latin, line 3: not UTF-8 .* 0xfc"):
-        list(storage.read_lines_from(str(tmp_path / "latin"), start))
-
-
-@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
-def test_damaged_compressed_file_is_named(tmp_path, compress):
-    whole = compress(random.Random(0).randbytes(1000).hex().encode())
-    damaged = bytearray(whole)
-    damaged[len(whole) // 2] ^= 255
-    for data in (whole[: len(whole) // 2], damaged):
-        (tmp_path / "text").write_bytes(data)
-        with pytest.raises(ValueError, match="text: damaged compressed file: "):
-            list(storage.read_lines(str(tmp_path / "text")))
-
-
-GERMAN = "Der Löwe schläft heute nacht.\r\nWach auf!\r\n"
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (GERMAN.encode("utf-16"), "text is not UTF-8 text, but UTF-16, .* -f UTF-16 -"),
-        (GERMAN.encode("utf-16-le"), "text is not UTF-8 text, but UTF-16, an archive"),
-        (gzip.compress(GERMAN.encode("utf-16-be"), mtime=0), "but UTF-16"),
-        ("这是一个句子。\n".encode("utf-16-le"), "line 1: not UTF-8 text"),
-        (bytes(512), "an archive or another binary file"),
-        (b"PK\3\4\x14\0\0\0\b\0\xb5\xad\xfa", "binary file"),
-        (b"\x28\xb5\x2f\xfd\x04\x58\x11\x00\x00\x61\x0a", "line 1: not UTF-8 text"),
-    ],
-)
-def test_other_encodings_and_binary_files_are_refused(tmp_path, data, message):
-    (tmp_path / "text").write_bytes(data)
-    with pytest.raises(ValueError, match=message):
-        list(storage.read_lines(str(tmp_path / "text")))
-
-
-UNUSUAL = ["BZhang won in Paris.", "One line with a \0 in it.", "日本語 \0 のテキスト"]
-
-
-@pytest.mark.parametrize("text", [*UNUSUAL, "", "a"])
-def test_text_that_begins_like_another_format_is_read(tmp_path, text):
-    (tmp_path / "text").write_bytes(text.encode())
-    assert list(storage.read_lines(str(tmp_path / "text"))) == [text] * bool(text)

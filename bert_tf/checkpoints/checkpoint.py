@@ -17,7 +17,7 @@ import keras
 import numpy as np
 from absl import logging
 
-from bert_tf import heads, storage, text
+from bert_tf import heads, text, text_files
 from bert_tf.modeling import BertBackbone, BertConfig, BertModel
 
 Weights = Mapping[str, Callable[[], np.ndarray]]
@@ -281,7 +281,7 @@ class Checkpoint:
 
     def read_metrics(self) -> dict[str, Any]:
         """Returns the metrics; an empty dictionary without a finished training."""
-        return storage.read_json_object(self.path / METRICS)
+        return text_files.read_json_object(self.path / METRICS)
 
 
 def outermost_layer(name: str) -> str:

@@ -23,12 +23,12 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf import storage, text
+from bert_tf import text, text_files
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.families import families
 from bert_tf.lazy import lazy_import
-from bert_tf.storage import check_fields, read_json_object
 from bert_tf.text import SPECIAL_TOKENS, AddedToken, Vocabulary
+from bert_tf.text_files import check_fields, read_json_object
 
 # Opening checkpoints of other formats does not need it.
 tokenizers = lazy_import("tokenizers")
@@ -318,7 +318,7 @@ def write_tokenizer(path: pathlib.Path, checkpoint: Checkpoint) -> None:
     vocabulary.write(path / _VOCABULARY)
     added = rules.added_tokens or tuple(map(AddedToken, SPECIAL_TOKENS))
     original = _build_tokenizer(checkpoint, added)
-    storage.write_text(str(path / _TOKENIZER), original.to_str(pretty=True))
+    text_files.write_text(str(path / _TOKENIZER), original.to_str(pretty=True))
     length = checkpoint.architecture.max_sequence_length
     config = {
         "tokenizer_class": "BertTokenizer",
@@ -332,7 +332,7 @@ def write_tokenizer(path: pathlib.Path, checkpoint: Checkpoint) -> None:
     if rules.added_tokens:
         ids = map(str, vocabulary.ids(token.content for token in added))
         config["added_tokens_decoder"] = dict(zip(ids, map(dataclasses.asdict, added)))
-    storage.write_json(path / _CONFIG, config)
+    text_files.write_json(path / _CONFIG, config)
 
 
 def _build_tokenizer(

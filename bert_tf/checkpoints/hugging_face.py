@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from bert_tf import heads, storage
+from bert_tf import heads, text_files
 from bert_tf.checkpoints import weight_files
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.folder_tokenizer import open_tokenizer
@@ -174,9 +174,9 @@ def _own_settings(path: pathlib.Path, config: Mapping[str, Any]) -> Mapping[str,
         ValueError: Somebody has changed them to values of other types.
     """
     ours, place = config.get("bert_tf") or {}, f"{path / CONFIG}: bert_tf"
-    storage.check_fields(place, ours, head=dict, options=dict, tokenizer=dict)
+    text_files.check_fields(place, ours, head=dict, options=dict, tokenizer=dict)
     head, classes = ours.get("head") or {}, config.get("architectures")
-    storage.check_fields(f"{place}: head", head, kind=str, decision=dict)
+    text_files.check_fields(f"{place}: head", head, kind=str, decision=dict)
     kind = head.get("kind")
     if not kind or (classes and _listed_kind(kind) != _KINDS.get(classes[0], "")):
         return {}
@@ -207,7 +207,7 @@ def open_folder(
         ValueError: It is not a BERT, has no safetensors, or a file is damaged or
             contradicts another one.
     """
-    config = storage.read_json_object(path / CONFIG, **_FIELDS)
+    config = text_files.read_json_object(path / CONFIG, **_FIELDS)
     class_name = _class_name(config)
     architecture = _architecture(path / CONFIG, config)
     doubt = f"{CONFIG} declares the class {class_name}, which is not supported."
@@ -310,7 +310,7 @@ def write_config(checkpoint: Checkpoint, class_name: str | None) -> None:
         ours["tokenizer"] = {
             "special_tokens_in_texts": bool(checkpoint.rules.added_tokens)
         }
-    storage.write_json(checkpoint.path / CONFIG, {**config, "bert_tf": ours})
+    text_files.write_json(checkpoint.path / CONFIG, {**config, "bert_tf": ours})
 
 
 def write_weights(

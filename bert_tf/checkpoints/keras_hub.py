@@ -25,7 +25,7 @@ from bert_tf.checkpoints import weight_files
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.weight_files import ATTENTION, OURS
 from bert_tf.modeling import BertConfig
-from bert_tf.storage import check_fields, read_json_object
+from bert_tf.text_files import check_fields, read_json_object
 
 _HUB = "transformer_layer_{i}"
 _HUB_LAYERS = {

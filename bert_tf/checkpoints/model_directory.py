@@ -28,7 +28,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from bert_tf import heads, keras_private, storage
+from bert_tf import cli, heads, keras_private, storage, text_files
 from bert_tf.checkpoints import google, hugging_face, keras_hub, sentence_transformers
 from bert_tf.checkpoints.checkpoint import METRICS, Checkpoint, outermost_layer
 from bert_tf.checkpoints.folder_tokenizer import write_tokenizer
@@ -89,7 +89,7 @@ def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
 
 def _open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
     """Opens a local folder; `kind` is `head` of `open_checkpoint`."""
-    config = storage.read_json_object(path / CONFIG)
+    config = text_files.read_json_object(path / CONFIG)
     format = next((x for x in _FORMATS if x.detect(path, config)), None)
     if format is None:
         raise ValueError(
@@ -150,14 +150,14 @@ class ModelDirectory(Checkpoint):
         path = storage.local_copy(path)
         new = cls(path, **attributes)
         saved = [*path.glob("*.safetensors"), *path.glob("training_state/*")]
-        is_ours = "bert_tf" in storage.read_json_object(path / CONFIG)
+        is_ours = "bert_tf" in text_files.read_json_object(path / CONFIG)
         if is_ours and write and not saved:
             with storage.exclusive(path):  # Another process may train there.
                 (path / CONFIG).unlink()
         if (path / CONFIG).exists():
             old = _open_folder(path)
             before, now = (_settings(c, resumable) for c in (old, new))
-            storage.check_unchanged(path, before, now)
+            cli.check_unchanged(path, before, now)
             if "decision" in old.head:
                 head = {**new.head, "decision": old.head["decision"]}
                 new = dataclasses.replace(new, head=head)
@@ -176,9 +176,9 @@ class ModelDirectory(Checkpoint):
         """
         fingerprint = _open_folder(self.path).fingerprint(["logits"])
         decision = {**decision, "fingerprint": fingerprint}
-        config = storage.read_json_object(self.path / CONFIG)
+        config = text_files.read_json_object(self.path / CONFIG)
         config["bert_tf"]["head"]["decision"] = decision
-        storage.write_json(self.path / CONFIG, config)
+        text_files.write_json(self.path / CONFIG, config)
         return dataclasses.replace(self, head={**self.head, "decision": decision})
 
     # --- Weights ---------------------------------------------------------------
@@ -236,7 +236,7 @@ class ModelDirectory(Checkpoint):
     # --- Metrics ---------------------------------------------------------------
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
-        storage.write_json(self.path / METRICS, metrics)
+        text_files.write_json(self.path / METRICS, metrics)
 
 
 def _settings(checkpoint: Checkpoint, resumable: Collection[str]) -> dict[str, Any]:
@@ -287,7 +287,7 @@ def write_checkpoint(
     with storage.atomic_path(path) as unfinished:
         directory = ModelDirectory.create(unfinished, **attributes)
         text = model_card(path.name, checkpoint, options, **card)
-        storage.write_text(str(unfinished / "README.md"), text)
+        text_files.write_text(str(unfinished / "README.md"), text)
         left_out = directory.write_weights(checkpoint.read_weights())
     storage.upload(path)
     return left_out

@@ -25,12 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf import storage
+from bert_tf import text_files
 from bert_tf.checkpoints import hugging_face, weight_files
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.hugging_face import TORCH_ACTIVATIONS
 from bert_tf.heads import EmbeddingConfig
-from bert_tf.storage import check_fields, read_json_object
+from bert_tf.text_files import check_fields, read_json_object
 
 MODULES, _CONFIG = "modules.json", "config.json"
 _TRANSFORMER_CONFIG = "sentence_bert_config.json"
@@ -227,13 +227,13 @@ def write_modules(checkpoint: Checkpoint) -> None:
     for i, (name, values) in enumerate(modules.items()):
         folder, file = (f"{i}_{name}", _CONFIG) if i else ("", _TRANSFORMER_CONFIG)
         (path / folder).mkdir(exist_ok=True)
-        storage.write_json(path / folder / file, values)
+        text_files.write_json(path / folder / file, values)
         kind = f"sentence_transformers.models.{name}"
         listed.append({"idx": i, "name": str(i), "path": folder, "type": kind})
-    storage.write_json(path / MODULES, listed)
+    text_files.write_json(path / MODULES, listed)
     keys = ("prompts", "default_prompt_name", "truncate_dim", "similarity_fn_name")
     if values := {key: head[key] for key in keys if head.get(key)}:
-        storage.write_json(path / _MODEL_CONFIG, values)
+        text_files.write_json(path / _MODEL_CONFIG, values)
 
 
 def write_dense(

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Splits text files into documents and sentences.
 
-Text is UTF-8, optionally compressed, local or remote (see `storage.read_lines`). A
+Text is UTF-8, optionally compressed, local or remote (see `text_files.read_lines`). A
 `Layout` describes what separates its documents:
 
 * `json`, `table`: in JSON lines, which begin with "{", and rows of `.csv` and `.tsv`
@@ -29,7 +29,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from bert_tf import storage
+from bert_tf import storage, text_files
 from bert_tf.data import layout as layouts
 from bert_tf.data.layout import SENTENCE_END, Layout, TextFilesConfig
 from bert_tf.data.tables import Table, parse_object, text_value
@@ -83,7 +83,7 @@ class TextRange(NamedTuple):
         """Yields the non-empty paragraphs, or lines, of each document.
 
         Raises:
-            ValueError: As `storage.read_lines`, or a record has no text.
+            ValueError: As `text_files.read_lines`, or a record has no text.
         """
         readers = {"line": self._lines, "json": self._objects, "table": self._rows}
         read = readers.get(self.layout.separator, self._documents)
@@ -107,7 +107,7 @@ class TextRange(NamedTuple):
         # None inside a document of an earlier range.
         document: list[str] | None = None if self.start else []
         title = None
-        for offset, line in storage.read_lines_from(self.path, self.start):
+        for offset, line in text_files.read_lines_from(self.path, self.start):
             if is_separator(line):
                 yield document or []
                 document, title = [], _TITLE.match(line) if is_tagged else None
@@ -123,7 +123,7 @@ class TextRange(NamedTuple):
         yield document or []
 
     def _own_lines(self) -> Iterator[tuple[int, str]]:
-        lines = storage.read_lines_from(self.path, self.start)
+        lines = text_files.read_lines_from(self.path, self.start)
         return itertools.takewhile(lambda item: item[0] < self.end, lines)
 
     def _lines(self) -> Iterator[list[str]]:
@@ -142,7 +142,7 @@ class TextRange(NamedTuple):
                 record = parse_object(line)
                 lines = text_value(record, self.layout.text_column).split("\n")
             except ValueError as error:
-                number = storage.line_number(self.path, offset)
+                number = text_files.line_number(self.path, offset)
                 raise ValueError(
                     f"{self.path}, line {number}: {error} Name the key of the text "
                     "with --text_column."
@@ -217,7 +217,7 @@ def list_texts(
 
 def _open_text(path: str, options: TextFilesConfig) -> TextRange | None:
     """Returns a text file; None if it is a vocabulary."""
-    with storage.open_text(path) as (file, is_compressed):
+    with text_files.open_text(path) as (file, is_compressed):
         sample = file.read(_SAMPLE_BYTES).decode("utf-8-sig", "replace")
     if not (layout := layouts.detect_layout(path, sample, options)):
         return None

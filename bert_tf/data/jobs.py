@@ -33,7 +33,7 @@ from typing import Any
 
 import tqdm
 
-from bert_tf import cli, lazy, storage
+from bert_tf import cli, lazy, storage, text_files
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,9 +163,9 @@ def _run_unless_done(function: Callable[[Any], Any], job: tuple[str, Any]) -> An
     """Returns `function(job)`, read from the file of its result if that exists."""
     path, job = job
     if storage.exists(path):
-        return storage.read_json(path)
+        return text_files.read_json(path)
     result = function(job)
-    storage.write_json(path, result)
+    text_files.write_json(path, result)
     return result
 
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert_tf import storage
+from bert_tf import cli, storage, text_files
 from bert_tf.data import documents, parts
 from bert_tf.data.documents import TextRange
 from bert_tf.data.jobs import remove_results, run_jobs
@@ -72,13 +72,13 @@ def _prepare(
     settings = _settings(options, vocabulary, texts)
     settings_path = os.path.join(output, "settings.json")
     if storage.exists(settings_path):
-        storage.check_unchanged(output, storage.read_json(settings_path), settings)
+        cli.check_unchanged(output, text_files.read_json(settings_path), settings)
     if storage.exists(manifest_path):
         print(f"{output} is already complete.")
-        return storage.read_json(manifest_path)
+        return text_files.read_json(manifest_path)
     print(documents.preview(itertools.chain(*texts.values())))
     jobs = _parts(options, texts)
-    storage.write_json(settings_path, settings)
+    text_files.write_json(settings_path, settings)
     vocabulary.write(os.path.join(output, "vocab.txt"))
     # The jobs get the vocabulary itself, so that workers do not read the file.
     write = functools.partial(parts.write_part, options, vocabulary)
@@ -88,7 +88,7 @@ def _prepare(
     manifest["seconds"] = round(time.monotonic() - started, 1)
     for warning in manifest["warnings"]:
         print(f"warning: {warning}")
-    storage.write_json(manifest_path, manifest)
+    text_files.write_json(manifest_path, manifest)
     remove_results(prefix)
     for path in storage.glob(f"{storage.TEMPORARY_PREFIX}*", output):
         storage.remove(path)

@@ -41,7 +41,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf import storage
+from bert_tf import storage, text_files
 from bert_tf.data.masking import Masker
 from bert_tf.data.pairs import Pair
 from bert_tf.lazy import lazy_import
@@ -87,7 +87,7 @@ class Records:
             "writes the same records again."
         )
         try:
-            self.manifest: dict[str, Any] = storage.read_json(manifest)
+            self.manifest: dict[str, Any] = text_files.read_json(manifest)
         except ValueError as error:
             raise ValueError(f"{error}. {self._repair}") from error
         sizes = self.manifest["record_files"]

@@ -29,7 +29,7 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf import storage
+from bert_tf import storage, text_files
 
 # The default limit of 128 KiB per field is too small for a text as long as a book.
 csv.field_size_limit(2**31 - 1)
@@ -91,7 +91,7 @@ class Table:
     ):
         self.path = os.fspath(path)
         self._skip_malformed = skip_malformed
-        self.lines, ahead = itertools.tee(storage.read_lines(self.path))
+        self.lines, ahead = itertools.tee(text_files.read_lines(self.path))
         self.first_line = next(filter(None, ahead), "")
         del ahead  # It would keep all lines.
         is_json = self.first_object is not None
@@ -283,7 +283,7 @@ def parse_object(line: str) -> dict[str, Any]:
         ValueError: The line is not an object. The message ends with a command.
     """
     try:
-        record = storage.parse_json(line)
+        record = text_files.parse_json(line)
         if not isinstance(record, dict):
             raise ValueError(line[:80])
     except (ValueError, RecursionError) as error:

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from absl import logging
 
-from bert_tf import storage
+from bert_tf import text_files
 from bert_tf.data import MISSING_VALUES, Table
 from bert_tf.finetuning.task import Example
 
@@ -99,7 +99,7 @@ def stream(
     path, table, question = pathlib.Path(path), Table(path), None
     document = table.first_object
     if document is None and table.first_line.startswith("{"):
-        document = storage.read_json(path)  # An object of several lines.
+        document = text_files.read_json(path)  # An object of several lines.
     if document is not None and "data" in document:
         rows = _read(path, document)
     else:

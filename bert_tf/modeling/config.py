@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from bert_tf import storage
+from bert_tf import text_files
 from bert_tf.families import Family, families
 
 # Layers, hidden size, attention heads. The feed-forward layer is four times the
@@ -164,7 +164,7 @@ class BertConfig:
             ValueError: The file is not JSON, a key is missing, or a value is invalid.
                 The message names the file.
         """
-        values = storage.read_json(path)
+        values = text_files.read_json(path)
         if not isinstance(values, dict):
             raise ValueError(f"{path} must be a JSON object. Received: {values!r:.80}")
         if "model_type" in values:
@@ -187,9 +187,9 @@ class BertConfig:
             ValueError: A key is missing, or a value is invalid or not that of one of
                 `bert_tf.families`.
         """
-        storage.check_fields(path, config, model_type=tuple(families()))
+        text_files.check_fields(path, config, model_type=tuple(families()))
         family = families()[config["model_type"]]
-        storage.check_fields(path, config, **family.required)
+        text_files.check_fields(path, config, **family.required)
         keys = family.keys
         # Those of this class, except the form of GELU.
         defaults = {keys[x]: getattr(cls, x) for x in keys if hasattr(cls, x)}

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from bert_tf import storage
+from bert_tf import storage, text_files
 from bert_tf.text.normalization import normalize_character
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
@@ -73,7 +73,7 @@ class Vocabulary:
         if not storage.exists(os.fspath(path)):
             learn = "or learn one for a new model with `python -m bert_tf.vocab`."
             raise FileNotFoundError(f"{path} does not exist. Copy the model's, {learn}")
-        tokens = [line.strip() for line in storage.read_lines(os.fspath(path))]
+        tokens = [line.strip() for line in text_files.read_lines(os.fspath(path))]
         while tokens and not tokens[-1]:
             tokens.pop()
         last = {token: index for index, token in enumerate(tokens)}
@@ -86,7 +86,7 @@ class Vocabulary:
     def write(self, path: str | os.PathLike) -> None:
         """Writes one token per line; replaces an existing file atomically."""
         text = "".join(f"{token}\n" for token in self.tokens)
-        storage.write_text(os.fspath(path), text)
+        text_files.write_text(os.fspath(path), text)
 
     @property
     def size(self) -> int:

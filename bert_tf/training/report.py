@@ -17,7 +17,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from bert_tf import cli, storage
+from bert_tf import cli, storage, text_files
 from bert_tf.lazy import lazy_import
 from bert_tf.modeling import BertPretrainer
 from bert_tf.text import Vocabulary
@@ -62,7 +62,7 @@ def write_report(
         "devices": ", ".join(keras.distribution.list_devices()),
     }
     page = template.read_text(encoding="utf-8").format_map({**values, **fields})
-    storage.write_text(str(folder / "report.md"), page)
+    text_files.write_text(str(folder / "report.md"), page)
 
 
 def table_rows(rows: Iterable[Iterable[Any]]) -> str:

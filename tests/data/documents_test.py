@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from bert_tf import storage
+from bert_tf import storage, text_files
 from bert_tf.data import TextFilesConfig, documents
 from bert_tf.data.layout import Layout
 from tests.toy.tables import write_file as write
@@ -164,7 +164,7 @@ def test_compressed_files_and_tables_are_not_divided(tmp_path):
 
 def test_text_columns(tmp_path):
     remote = "ram://documents_test/a.csv"
-    storage.write_text(remote, "text\nOne.\n")
+    text_files.write_text(remote, "text\nOne.\n")
     assert list(open_text(remote).documents()) == [["One."]]
     for name, content, expected in [
         ("a.CSV", 'id,body\n1,"One.\nTwo."\n2,Three.\n', "One. | Two. || Three."),

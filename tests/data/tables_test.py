@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from bert_tf import storage
+from bert_tf import text_files
 from bert_tf.data import Table, read_table, write_table
 from tests.toy.tables import write_file
 
@@ -146,9 +146,9 @@ def test_files_and_objects_may_lack_optional_columns(tmp_path):
 
 @pytest.mark.parametrize("content", ["text\tn\na\t1\n", "\n{}\n"])
 def test_a_table_is_opened_once(tmp_path, monkeypatch, content):
-    opened, read_lines = [], storage.read_lines
+    opened, read_lines = [], text_files.read_lines
     monkeypatch.setattr(
-        storage, "read_lines", lambda path: opened.append(path) or read_lines(path)
+        text_files, "read_lines", lambda path: opened.append(path) or read_lines(path)
     )
     path = write_file(tmp_path / "a.txt", content.replace("{}", '{"text": "a"}'))
     assert [values for _, values in Table(path).rows(["text"])] == [["a"]]
