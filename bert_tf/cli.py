@@ -224,7 +224,8 @@ def parse(options_class: type[Options], arguments: Sequence[str]) -> Any:
         flags.DEFINE(_Parser(kind), name, None, "", parsed, boolean=kind is bool)
     if others := parsed(["", *arguments])[1:]:
         raise ValueError(
-            f"Arguments must have the form --flag=value. Received: {' '.join(others)}"
+            "Arguments must have the form --flag=value, with patterns in quotes. "
+            f"Received: {' '.join(others)}"
         )
     logging.set_verbosity(parsed["verbosity"].value)
     values = dict(recipes[parsed["recipe"].value]) if recipes else {}

@@ -181,6 +181,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not match:
             parser.error(f"an input must be --name=value. Got {argument}")
         values.setdefault(match[1], []).append(os.fsencode(match[2]))
+    if not values and sys.stdin.isatty():
+        parser.error("pass inputs, such as --text=..., or JSON lines as standard input")
     inputs = {name: v if len(v) > 1 else v[0] for name, v in values.items()}
     # Bytes that are not UTF-8 are printed as they are.
     sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts a checkpoint to a model directory, to publish it.
 
-    python -m bert_tf.convert --from=all-MiniLM-L6-v2 --to=models/minilm
+    python -m bert_tf.convert --from=hf://sentence-transformers/all-MiniLM-L6-v2 \\
+        --to=models/minilm
     python -m bert_tf.convert --from=models/sst2 --to=share/sst2 \\
         --base_model=google-bert/bert-base-uncased --data=stanfordnlp/sst2
     python -m bert_tf.convert --from=models/sst2 --to=hf://user/sst2

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints the lines of a text file that are most similar to a query.
 
-    python examples/search.py --model=minilm --corpus=corpus.txt "a query" "another"
+    python -m examples.search --model=minilm --corpus=corpus.txt "a query" "another"
 
 The model is an export with the signature `sentence_embedding`, served at --address. Its
 prompts for queries and documents are added, and its similarity is used.

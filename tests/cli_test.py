@@ -134,7 +134,7 @@ def test_recipe_replaces_defaults_but_not_flags(greet):
         (["--guest_list=a"], "'guest_list'. Did you mean: guests ?"),
         (["--name=you", "--speed=-1"], "--speed must be at least 0. Received: speed=-"),
         (["--name=you", "--speed=nan"], "--speed must be at least 0. Received: spe"),
-        (["you"], "error: Arguments must have the form --flag=value. Received: you"),
+        (["you"], "form --flag=value, with patterns in quotes. Received: you"),
     ],
 )
 def test_invalid_flags_end_with_one_line(greet, arguments, message):

@@ -147,7 +147,7 @@ def test_command_sends_repeated_inputs_as_a_list(monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out) == {"choice": 1}
 
 
-def test_command_errors_are_one_line(toy_server, capsys):
+def test_command_errors_are_one_line(toy_server, monkeypatch, capsys):
     arguments = [f"--address={toy_server.address}", "--model=nobody", "--text=a"]
     with pytest.raises(SystemExit) as stopped:
         client.main(arguments)
@@ -156,3 +156,7 @@ def test_command_errors_are_one_line(toy_server, capsys):
     with pytest.raises(SystemExit):
         client.main(["--model=toy", "--text", "a"])
     assert "must be --name=value. Got --text" in capsys.readouterr().err
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    with pytest.raises(SystemExit):
+        client.main(["--model=toy"])
+    assert "pass inputs, such as --text=..." in capsys.readouterr().err

@@ -78,9 +78,10 @@ class Records:
         manifest = os.path.join(self.path, "manifest.json")
         if not storage.exists(manifest):
             raise ValueError(
-                f"{self.path} has no manifest.json: its records are incomplete, or of "
-                "another program, such as create_pretraining_data.py of google-research"
-                "/bert. Write records with `python -m bert_tf.corpus --output=...`."
+                f"{self.path} has no manifest.json: the path is wrong, or the records "
+                "are incomplete or of another program, such as create_pretraining_data."
+                "py of google-research/bert. Write records with `python -m "
+                "bert_tf.corpus --output=...`."
             )
         self._repair = (
             f"Remove {manifest} and rerun the bert_tf.corpus command that wrote it: it "

@@ -143,6 +143,8 @@ class TableTask(Task):
         """
         data_set, index = cls.find_data_set(options), 0
         flags = f"{_flags((*cls.columns, *cls.other_flags))}, or with --task"
+        if options.task:
+            flags = "another --task or --data_dir"
         if split == "predict":
             flags = f"the training's {_flags(cls.columns)}"
         labels = data_set.label.split(",") if data_set.label else []
@@ -228,8 +230,8 @@ class TableTask(Task):
         paths = next(filter(None, (sorted(folder.glob(name)) for name in names)), [])
         if not paths and split in ("train", "dev"):
             raise ValueError(
-                f"The {split} set is missing: there is no {' or '.join(names)} in "
-                f"{folder.absolute()}."
+                f"The {split} set is missing: --data_dir={folder.absolute()} has no "
+                f"{' or '.join(names)}."
             )
         return paths
 

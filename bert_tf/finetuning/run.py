@@ -93,8 +93,9 @@ def predict_file(task_class: type[Task], options: PredictConfig) -> None:
     checkpoint, head = model.checkpoint, model.checkpoint.head
     if head["kind"] != task_class.kind:
         raise ValueError(
-            f"--model must be a model for {task_class.kind}. {checkpoint.path} is a "
-            f"model for {head['kind']}."
+            f"--model must have a head for {task_class.kind}. Received: "
+            f"{checkpoint.path}, of the kind {head['kind']}. To fine-tune it, pass it "
+            "as --init_from."
         )
     # A model of another project names no columns; they are the inputs of its signature.
     inputs = [spec.name for spec in model.signatures["serving_default"].input_signature]

@@ -243,7 +243,8 @@ def load_newest(name: str, base_path: str | os.PathLike) -> Servable:
     if not versions:
         raise ValueError(
             f"{base_path} must hold a SavedModel in a folder named by its version, "
-            f"such as {base_path}/1."
+            f"such as {base_path}/1. Pass the folder of a model that bert_tf.export "
+            "wrote, such as saved_models/sst2."
         )
     version, path = max(versions.items())
     path = os.path.dirname(path)

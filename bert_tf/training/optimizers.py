@@ -370,7 +370,8 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         if not 0 <= self.warmup_steps < self.total_steps:
             raise ValueError(
                 "`warmup_steps` must be at least 0 and below the number of steps. "
-                f"Received: warmup_steps={self.warmup_steps}, steps={self.total_steps}"
+                f"Received: warmup_steps={self.warmup_steps}, steps={self.total_steps}."
+                f" Set it, for example to {self.total_steps // 10}."
             )
         if self.decay not in DECAYS:
             raise ValueError(

@@ -135,7 +135,11 @@ def test_baselines_are_the_most_frequent_tokens():
         ("train-00000-of-00001.tfrecord", "", "damaged: it has 0 bytes instead of .*"),
         ("vocab.txt", "", "not the vocabulary of the records"),
         ("manifest.json", '{"a', "manifest.json is not valid JSON: .* Remove .*"),
-        ("manifest.json", None, r"no manifest\.json: its records are incomplete"),
+        (
+            "manifest.json",
+            None,
+            r"no manifest\.json: the path is wrong, or the records",
+        ),
     ],
 )
 def test_damaged_directories_raise(tmp_path, vocabulary, file, content, message):

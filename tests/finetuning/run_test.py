@@ -206,6 +206,9 @@ def test_answers_of_the_finished_model(finished, tmp_path):
     for row, sentence in zip(rows, ColumnFile.read(path).sentences, strict=True):
         columns = [row[name].split() for name in ("text", "gold", "prediction")]
         assert [*zip(*columns)] == [tuple(word) for word in sentence.rows]
+    with pytest.raises(ValueError, match=r"for classification\. .* the kind tagging"):
+        predict_file(Classification, served, options.dev_file, output)
+
     # A row for each sentence, also without words.
     write_table(tmp_path / "x.jsonl", [{"tokens": x} for x in ([], ["the", "cat"], [])])
     rows = predict_file(Tagging, served, str(tmp_path / "x.jsonl"), output)

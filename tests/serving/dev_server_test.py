@@ -271,7 +271,7 @@ def test_version_in_a_bucket_is_served(toy_export):
 
 
 def test_nothing_to_serve(tmp_path):
-    with pytest.raises(ValueError, match="must hold a SavedModel in a folder named by"):
+    with pytest.raises(ValueError, match=f"{tmp_path}/1. Pass the folder of a model"):
         load_newest("toy", tmp_path)
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "saved_model.pb").write_bytes(b"no SavedModel")

@@ -215,6 +215,15 @@ def test_invalid_data_or_options(tmp_path, read, train, dev, options, message):
         read(**options)
 
 
+def test_wrong_folder_of_a_benchmark(tmp_path, read):
+    options = {"task": "rte", "data_dir": str(tmp_path)}
+    with pytest.raises(ValueError, match=f"--data_dir={tmp_path} has no train.tsv"):
+        read(**options)
+    write(tmp_path, train__tsv=GOOD, dev__tsv=GOOD)
+    with pytest.raises(ValueError, match="with another --task or --data_dir"):
+        read(**options)
+
+
 # --- Rows without a gold label ---------------------------------------------------
 
 
