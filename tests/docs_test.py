@@ -216,7 +216,8 @@ def test_examples_in_docstrings_run(example, folder, vocabulary):
         for name in package.__all__
     }
     names["config"] = bert_tf.BertConfig.from_size("tiny", vocabulary.size)
-    run(example.replace("h=100", "h=1"), keras=keras, np=np, **names)
+    few_steps = example.replace("steps_per_epoch=100", "steps_per_epoch=1")
+    run(few_steps, keras=keras, np=np, **names)
 
 
 @pytest.mark.slow

@@ -58,7 +58,8 @@ SEPARATED = "THE TITLE || CHAPTER I ||" + UNWRAPPED.split("I |")[1].replace(
 PARAGRAPHS = "A first paragraph. It goes on.\n\nA second one.\n\nA third.\n"
 ARTICLE = ["A city.", "It is old.", "It is large.", "It has a port.", "It is far."]
 CITIES = "Cities\n\nRome\n\n{0}\n\nOslo\n\n{0}".format("\n".join(ARTICLE))
-JSON, LONG = "Up. | No. | C. || É.", "A line " * 200_000
+JSON = "Up. | No. | C. || É."
+LONG = "A line " * 200_000
 QUERIES = ["cheap Flights to rome", "Hotel near me", "weather"] * 5
 # WikiText, on which d2l.ai pre-trains its BERT.
 WIKI_TEXT = " = Rome =\n A city .\n = = Port = =\n Far .\n \n = Oslo = \n \n A city .\n"

@@ -14,11 +14,11 @@ def _strings(*names: str):
 
 
 class Toy(tf.Module):
-    """Labels a text with `prefix` + text and scores it by its length in bytes."""
+    """Labels a text with "toy:" + text and scores it by its length in bytes."""
 
-    def __init__(self, prefix: str):
+    def __init__(self):
         super().__init__()
-        self.prefix = tf.Variable(prefix)
+        self.prefix = tf.Variable("toy:")
 
     @_strings("text")
     def label(self, text):
@@ -63,11 +63,9 @@ class Toy(tf.Module):
         return {"turns": turns}
 
 
-def write_toy_model(
-    base_path: pathlib.Path, version: int, prefix: str = "toy:"
-) -> pathlib.Path:
+def write_toy_model(base_path: pathlib.Path, version: int) -> pathlib.Path:
     """Writes `<base_path>/<version>/` and renames it into place, as an export does."""
-    toy = Toy(prefix)
+    toy = Toy()
     unfinished = base_path / f"{version}.partial"
     names = ("join", "add", "wait", "nothing")
     signatures = {"serving_default": toy.label} | {n: getattr(toy, n) for n in names}
