@@ -3,6 +3,7 @@
 """The notebook in examples/ runs to the last cell, and so do the scripts."""
 
 import json
+import os
 import pathlib
 import re
 import runpy
@@ -93,8 +94,10 @@ def test_search(tmp_path, monkeypatch, capsys, corpus, arguments, printed):
 
 def test_search_errors_are_one_line(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["search", "--model=m", "--corpus=none.txt", "q"])
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     with pytest.raises(SystemExit, match=r"^error: .* 'none\.txt'$"):
         runpy.run_path(str(ROOT / "examples/search.py"), run_name="__main__")
+    assert os.environ["TF_CPP_MIN_LOG_LEVEL"] in ("2", "3")
 
 
 # --- The demo --------------------------------------------------------------------
