@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from benchmarks import measure, peers
-from bert_tf import cli
+from bert_tf import cli, text
 from bert_tf.modeling import BertConfig
 
 _PADDED_LENGTH = 128
@@ -75,38 +75,43 @@ def _read(
     from tasks.classification import Classification
 
     encoder = Checkpoint.untrained(options.size, options.vocabulary)
-    config = Classification.Config(
-        task=options.task,
-        data_dir=options.data_dir,
-        max_sequence_length=_PADDED_LENGTH,
-        output="",
-    )
+    flags = {"task": options.task, "data_dir": options.data_dir, "output": ""}
+    config = Classification.Config(**flags, max_sequence_length=_PADDED_LENGTH)
     split = Classification(config, encoder).dataset("train")
     count = options.batch_size * options.batches
     chosen = np.random.default_rng(0).choice(len(split), count, replace=False)
-    inputs = {name: tf.gather(column, chosen) for name, column in split.inputs.items()}
+    rows, targets = split.rows[chosen], tf.gather(split.targets, chosen)
     if length:
-        inputs = {
-            name: tf.ragged.stack([np.resize(row, length) for row in column])
-            for name, column in inputs.items()
-        }
-    targets = tf.gather(split.targets, chosen).numpy()
-    split = dataclasses.replace(split, inputs=inputs, targets=tf.constant(targets))
-    length = length or _PADDED_LENGTH
-    similar = batches(split, options.batch_size, max_length=length)
-    padded = {k: x.to_tensor(shape=(count, length)).numpy() for k, x in inputs.items()}
+        rows = _repeated(rows, length - 2)
+    split = dataclasses.replace(split, rows=rows, targets=targets)
+    padded_length = length or _PADDED_LENGTH
+    similar = batches(split, options.batch_size, max_length=padded_length)
     weights = np.full(options.batch_size, 1 / options.batch_size, "float32")
-    full, trimmed = [], []
-    for rows in np.split(np.arange(count), options.batches):
-        longest = split.lengths[rows].max()
-        for found, size in ((full, length), (trimmed, longest)):
-            x = {name: column[rows, :size] for name, column in padded.items()}
-            found.append((x, targets[rows], weights))
+
+    def in_order(length: int | None) -> list[tuple]:
+        """Returns batches padded to `length`, or to their longest example."""
+        found = []
+        for index in np.split(np.arange(count), options.batches):
+            inputs = rows[index].inputs(length)
+            inputs = {name: x.numpy() for name, x in inputs.items()}
+            found.append((inputs, targets.numpy()[index], weights))
+        return found
+
     return encoder.architecture, {
         "bert_tf": list(similar.as_numpy_iterator()),
-        "KerasHub": full,
-        "transformers": trimmed,
+        "KerasHub": in_order(padded_length),
+        "transformers": in_order(None),
     }
+
+
+def _repeated(rows: text.Rows, size: int) -> text.Rows:
+    """Returns rows of one text each, with `size` of its word pieces, repeated."""
+    import tensorflow as tf
+
+    ids, lengths = rows.inputs()["token_ids"].numpy(), rows.lengths.numpy()
+    pieces = [np.resize(row[1 : n - 1], size) for row, n in zip(ids, lengths)]
+    starts, sizes = size * tf.range(len(ids)), tf.fill([len(ids)], size)
+    return text.Rows.create(rows.tokenizer, np.concatenate(pieces), [starts], [sizes])
 
 
 def _keras_step(model, batches: Sequence[tuple]) -> Callable:

@@ -18,17 +18,12 @@ from bert_tf.families import families
 from bert_tf.modeling import BertConfig
 from bert_tf.text import Vocabulary
 
-# Inputs of `BertBackbone` -> those of transformers' BERT.
-NAMES = {
-    "token_ids": "input_ids",
-    "segment_ids": "token_type_ids",
-    "padding_mask": "attention_mask",
-}
-
+# Inputs of `BertBackbone` and of transformers' BERT.
+_OURS = ("token_ids", "segment_ids", "padding_mask")
+_THEIRS = ("input_ids", "token_type_ids", "attention_mask")
 
 # Fields of `BertConfig` that define an architecture; KerasHub has the same names.
-_SIZES = ("vocabulary_size", "num_layers", "num_heads", "hidden_dim")
-_SIZES += ("intermediate_dim",)
+_KEYS = ("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim")
 
 
 def write_model(
@@ -50,7 +45,7 @@ def keras_hub_backbone(architecture: BertConfig, dtype: Any = "float32"):
     """Returns KerasHub's `BertBackbone`."""
     import keras_hub
 
-    sizes = {name: getattr(architecture, name) for name in _SIZES}
+    sizes = {name: getattr(architecture, name) for name in _KEYS}
     return keras_hub.models.BertBackbone(**sizes, dtype=dtype)
 
 
@@ -59,7 +54,7 @@ def transformers_config(architecture: BertConfig, **options: Any):
     import transformers
 
     keys = families()["bert"].keys
-    sizes = {keys[name]: getattr(architecture, name) for name in _SIZES}
+    sizes = {keys[name]: getattr(architecture, name) for name in _KEYS}
     return transformers.BertConfig(**sizes, hidden_act="gelu_new", **options)
 
 
@@ -109,7 +104,7 @@ def transformers_inputs(inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
     return {
         theirs: torch.tensor(np.asarray(inputs[ours])).long()
-        for ours, theirs in NAMES.items()
+        for ours, theirs in zip(_OURS, _THEIRS, strict=True)
     }
 
 

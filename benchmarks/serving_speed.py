@@ -28,10 +28,11 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import functools
+import glob
 import itertools
-import os
 import pathlib
 import random
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +41,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks import measure
-from bert_tf import cli, client, data, serving
+from bert_tf import cli, client, serving
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 
@@ -91,9 +92,11 @@ def main(options: SpeedConfig) -> None:
 
 def read_sentences(pattern: str, count: int) -> list[str]:
     """Returns `count` sentences of mixed lengths in random order."""
-    texts = data.list_texts(data.TextFilesConfig(input=pattern))
-    documents = itertools.chain.from_iterable(text.documents() for text in texts)
-    sentences = [s for document in documents for s in document if 10 < len(s) < 600]
+    texts = (pathlib.Path(x).read_text("utf-8") for x in sorted(glob.glob(pattern)))
+    lines = (line for text in texts for line in text.splitlines())
+    lines = (line.strip() for line in lines if not line.startswith("<"))  # Tags.
+    split = (re.split(r"(?<=[.!?]) (?=[A-Z])", line) for line in lines)
+    sentences = [s for parts in split for s in parts if 10 < len(s) < 600]
     random.Random(0).shuffle(sentences)
     return sentences[:count]
 
@@ -113,15 +116,17 @@ class Source(NamedTuple):
 
 def _export(source: Source) -> Embed:
     """Loads an export into a session, as TensorFlow Serving does."""
-    if source.threads:  # The number of cores decides about the threads.
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: source.threads])
-    served = serving.Servable("model", 1, source.path)
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401
 
-    def embed(texts: Sequence[str]) -> np.ndarray:
-        inputs = {"text": np.array(texts, object)}
-        return served.run("embeddings", inputs, ["mean"])["mean"]
-
-    return embed
+    tf.config.threading.set_intra_op_parallelism_threads(source.threads)
+    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=source.threads)
+    session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
+    load, path = tf.compat.v1.saved_model.loader.load, str(source.path)
+    with session.graph.as_default():
+        signature = load(session, ["serve"], path).signature_def["embeddings"]
+    text, mean = signature.inputs["text"].name, signature.outputs["mean"].name
+    return lambda texts: session.run(mean, {text: np.array(texts, object)})
 
 
 def _torch_mean(model: str | pathlib.Path):

@@ -104,8 +104,8 @@ def measure(options: TpuConfig) -> dict[str, Any]:
         "memory": cores * program.bytes / chip.bandwidth,
         "all_reduce": sent / chip.interconnect,
     }
-    total = max(seconds["compute"], seconds["memory"]) + seconds["all_reduce"]
-    seconds["total"] = total
+    computation = max(seconds["compute"], seconds["memory"])
+    seconds["total"] = total = computation + seconds["all_reduce"]
     flops = step_flops(_architecture(options), options.batch_size, options.length)
     flops /= 3 if options.evaluation else 1  # Without the backward pass.
     return {k: v for k, v in options.to_dict().items() if k != "output"} | {
