@@ -187,11 +187,12 @@ def test_validation_input_replaces_held_out_documents(written, capsys):
         "train-00000-of-00002.tfrecord",
         "validation-00001-of-00002.tfrecord",
     ]
-    # The only validation document has random segments of training documents.
-    alone = prepare(written, validation_input=f"{folder}/b")
-    pairs = read(alone, "validation")
-    assert {first[0][0] for first, *_ in pairs} == {5}
-    assert all(is_labelled(pair) for pair in pairs)
+    # A single validation document has random segments of training documents.
+    for changes in ({"validation_input": f"{folder}/b"}, {"held_out_share": 1e-9}):
+        pairs = read(prepare(written, **changes), "validation")
+        assert len({first[0][0] for first, *_ in pairs}) == 1
+        assert {pair.is_random_next for pair in pairs} == {0, 1}
+        assert all(is_labelled(pair) for pair in pairs)
 
 
 def test_segments_without_next_sentence_prediction(written):
