@@ -14,6 +14,8 @@ import random
 import signal
 import subprocess
 import sys
+import threading
+import time
 from typing import NamedTuple
 
 import pytest
@@ -362,15 +364,30 @@ def test_records_do_not_depend_on_the_runner(three_parts, changes):
 
 
 @pytest.mark.slow
-def test_dask_writes_equal_records(three_parts):
+def test_dask_writes_equal_records_although_a_worker_is_killed(options, monkeypatch):
     pytest.importorskip("apache_beam", reason="Apache Beam is not installed")
     distributed = pytest.importorskip("distributed", reason="Dask is not installed")
+    monkeypatch.setattr(documents, "_PART_BYTES", 2000)
+    expected = contents(prepare(options))
+    assert len(expected) > 10
+    on_dask = dataclasses.replace(options, runner="DaskRunner")
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, dashboard_address=None
     ) as cluster:
-        flags = f"--dask_client_address={cluster.scheduler_address}"
-        found = prepare(three_parts, runner="DaskRunner", beam_options=flags)
-    assert contents(found) == contents(prepare(three_parts))
+        killed = cluster.workers[0].pid
+
+        def kill() -> None:
+            while not list(pathlib.Path(on_dask.output).glob("part-*.json")):
+                time.sleep(0.01)
+            os.kill(killed, signal.SIGKILL)
+
+        thread = threading.Thread(target=kill, daemon=True)
+        thread.start()
+        address = f"--dask_client_address={cluster.scheduler_address}"
+        prepare_corpus(dataclasses.replace(on_dask, beam_options=address))
+        thread.join(10)
+        assert cluster.workers[0].pid != killed
+    assert contents(on_dask) == expected
 
 
 def test_dupe_factor_adds_other_pairs_of_the_same_documents(written):
