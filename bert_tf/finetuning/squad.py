@@ -146,11 +146,12 @@ def _read_table(table: Table, columns: Sequence[str], needs_answers: bool) -> _R
             names[key] = name
     # Objects may lack an id or an offset.
     optional = {"id", start} if table.suffix == ".jsonl" else {"id"}
-    columns, ambiguous = [*names.values()], 0
+    columns, ambiguous, offsets = [*names.values()], 0, 0
     rows = table.rows(columns, flags=flags, nested=[answers], optional=optional)
     for line, values in rows:
         entry = dict(zip(names, values, strict=True))
         entry["id"] = str(line) if entry.get("id") is None else entry["id"]
+        offsets += entry.get("answer_start") is not None
         context, answers = entry["context"], entry.get("answers")
         answers = [answers] if isinstance(answers, str) else answers
         if isinstance(answers, list) and {*map(type, answers)} == {str}:
@@ -167,6 +168,10 @@ def _read_table(table: Table, columns: Sequence[str], needs_answers: bool) -> _R
                     start = next((x.start() for x in [*words, *found]), -1)
                 entry["answers"].append({"text": answer, "answer_start": start})
         yield context, entry
+    if "answer_start" in names and not offsets:
+        raise ValueError(
+            f"{table.path} has no {names['answer_start']!r}, which --answer_start names."
+        )
     if ambiguous:
         logging.warning(
             "%s: %d answers occur several times in their passages. The first "
