@@ -170,7 +170,8 @@ def _read_table(table: Table, columns: Sequence[str], needs_answers: bool) -> _R
         yield context, entry
     if "answer_start" in names and not offsets:
         raise ValueError(
-            f"{table.path} has no {names['answer_start']!r}, which --answer_start names."
+            f"{table.path} has no {names['answer_start']!r}, the name in "
+            "--answer_start."
         )
     if ambiguous:
         logging.warning(

@@ -86,7 +86,7 @@ def test_answers_of_each_object(read):
     assert [q.id for q in found] == ["1", "2", "i7", "4", "5"]
     with pytest.raises(ValueError, match="Question, passage and answer must differ"):
         read(lines, ("question", "context", "context", ""), name="x.jsonl")
-    with pytest.raises(ValueError, match="has no 'at', which --answer_start names"):
+    with pytest.raises(ValueError, match="has no 'at', the name in --answer_start"):
         read(lines, (*columns[:3], "at"), name="x.jsonl", split="dev")
 
 
