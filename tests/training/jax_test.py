@@ -84,7 +84,7 @@ RUNS = {
     "muon": ({"optimizer": "muon"}, 2e-5),
     # Adam's step has the size of the learning rate also for gradients that are rounding
     # errors, of either sign.
-    "bfloat16": ({"precision": "mixed_bfloat16"}, 3e-3),
+    "bfloat16": ({"precision": "mixed_bfloat16"}, 4e-3),
     "memory": ({"micro_batch_size": 1, "recompute": True, "optimizer": "lamb"}, 2e-5),
 }
 FLOAT16 = {"dropout": 0.1, "precision": "mixed_float16"}
