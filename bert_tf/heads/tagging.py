@@ -107,6 +107,10 @@ class FrozenEncoder(keras.layers.Layer):
         # Keras 3.16 passes the last explicit `training` on to all later layers.
         return self.identity(self.features(inputs, training=False), training=training)
 
+    def compute_output_spec(self, inputs, training=None):
+        # JAX cannot infer it from `call`: it compares the unknown number of tokens.
+        return self.features.compute_output_spec(inputs)
+
 
 class WeightedSum(keras.layers.Layer):
     """Adds K layers with learned weights: [B, S, K, H] -> [B, S, H]."""
