@@ -153,7 +153,7 @@ class Table:
         if columns is None:
             columns = self.columns
         else:
-            self._check(columns, flags, optional)
+            self.require(columns, flags, optional)
         notes = collections.Counter()
         for line, record in self._records:
             try:
@@ -170,10 +170,10 @@ class Table:
         for note, count in notes.items():
             logging.warning("%s: %d rows %s", self.path, count, note)
 
-    def _check(
-        self, columns: Iterable[str], flags: str, optional: Collection[str]
+    def require(
+        self, columns: Iterable[str], flags: str = "", optional: Collection[str] = ()
     ) -> None:
-        """Raises ValueError unless the file has each column once."""
+        """Raises ValueError unless the file has each column once; as `rows`."""
         for column in columns:
             count = self.columns.count(column)
             if count == 1 or (count == 0 and column in optional):

@@ -59,6 +59,7 @@ def test_loss_is_divided_by_the_batch(tiny_config, build, shape, targets, loss):
     np.testing.assert_allclose(found, total / 2, rtol=1e-5)
     sum_losses(model)
     model.make_test_function(force=True)
+    model.reset_metrics()
     found = model.test_on_batch(*arguments, return_dict=True)["loss"]
     np.testing.assert_allclose(found, total, rtol=1e-5)
 
