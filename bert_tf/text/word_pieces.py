@@ -43,7 +43,7 @@ _MAX_BYTES_PER_CHARACTER = 4
 # The normalizer makes up to three characters of one, of Hangul syllables.
 _MAX_EXPANSION = 3
 
-
+# Texts that an eager call tokenizes together.
 _TEXTS_AT_ONCE = 4096
 
 

@@ -69,9 +69,9 @@ class Devices(Protocol):
         Args:
             model: Its losses are sums, and the weights of a batch sum to one over all
                 replicas.
-            micro_batch_size: Rows that a replica computes at once. The rows of its
-                batch must be a multiple of it. A step sums the gradients of the
-                micro-batches. Only memory and dropout masks change. 0: the whole batch.
+            micro_batch_size: How many rows a replica computes at once; 0 for its whole
+                batch. The size of this batch must be a multiple of it. A step sums the
+                gradients of the micro-batches, so only memory and dropout masks change.
         """
 
     def any(self, value: bool) -> bool:
