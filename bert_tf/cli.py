@@ -348,7 +348,7 @@ def run(
         **modes: Other uses of the command with flags of their own: the options class
             by the name of its flag that selects the mode. Its docstring is the help.
     """
-    lazy.hide_tensorflow_logs()
+    lazy.skip_keras_wrappers()
     arguments = sys.argv[1:]
     names = {a.lstrip("-").partition("=")[0] for a in arguments if a.startswith("-")}
     mode = next((name for name in modes if name in names), None)
@@ -356,8 +356,9 @@ def run(
     if names & {"h", "help", "helpfull"}:
         module = sys.modules[main.__module__]
         doc = inspect.getdoc(used if mode else module)
-        if module.__package__ == "bert_tf.tasks":  # Installed from a wheel.
-            doc = doc.replace("python -m tasks.", "python -m bert_tf.tasks.")
+        name = module.__spec__.name if module.__spec__ else ""
+        if "tasks." in name:  # Of this task; bert_tf.tasks.* if installed from a wheel.
+            doc = re.sub(r"-m tasks\.\w+", f"-m {name}", doc)
         print(help_text(doc, used, "helpfull" in names, {} if mode else modes))
         sys.exit()
     # For messages of absl and of other libraries.

@@ -88,12 +88,16 @@ def exports(
 # So the descriptor points to /dev/null during the import, unless the machine has a GPU.
 # Set TF_CPP_MIN_LOG_LEVEL=0 to see all lines.
 
+# Packages that the import of TensorFlow skips.
+_skipped: set[str] = set()
+
 
 def hide_tensorflow_logs() -> None:
     """Sets TensorFlow's log level, and on CPUs hides the lines of a later import.
 
-    Errors of C++ code are logged only on machines with a GPU: on CPUs, oneDNN logs one
-    for each type that it does not support. Errors that stop a command are raised.
+    `import bert_tf` calls it. Errors of C++ code are logged only on machines with a GPU:
+    on CPUs, oneDNN logs one for each type that it does not support. Errors that stop a
+    command are raised.
 
     Does nothing if TF_CPP_MIN_LOG_LEVEL asks for more than errors.
     """
@@ -101,6 +105,14 @@ def hide_tensorflow_logs() -> None:
     level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if has_gpu else "3")
     if not has_gpu and level in ("2", "3") and "tensorflow" not in sys.modules:
         sys.meta_path.insert(0, _TensorFlowFinder())
+
+
+def skip_keras_wrappers() -> None:
+    """Skips packages for which Keras has wrappers that no command uses.
+
+    Importing them took 1.7 of the 4.1 s of processor time of `import tensorflow`.
+    """
+    _skipped.update(("matplotlib", "sklearn"))
 
 
 def require_backend(feature: str, *allowed: str, fix: str = "") -> None:
@@ -135,12 +147,8 @@ class _TensorFlowFinder(importlib.abc.MetaPathFinder):
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Imports TensorFlow without lines on file descriptor 2 and without two packages.
-
-    Keras has wrappers for scikit-learn and plots that no command uses. Importing the
-    packages took 1.7 of the 4.1 s of processor time of `import tensorflow`.
-    """
-    hidden = {"matplotlib", "sklearn"} - sys.modules.keys()
+    """Hides lines on file descriptor 2, and packages from Keras."""
+    hidden = _skipped - sys.modules.keys()
     sys.modules.update(dict.fromkeys(hidden))  # Their import raises ImportError.
     stderr = os.dup(2)
     with open(os.devnull, "w") as nowhere:

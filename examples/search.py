@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf import client, heads, lazy
+from bert_tf import client, heads
 
 BATCH_SIZE = 32
 CANDIDATES = 10  # For re-ranking, per result.
@@ -39,7 +39,6 @@ def embed(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    lazy.hide_tensorflow_logs()
     parser = argparse.ArgumentParser(description="Searches the lines of a text file.")
     parser.add_argument("queries", nargs="+", metavar="QUERY")
     parser.add_argument("--model", required=True)
