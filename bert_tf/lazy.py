@@ -95,9 +95,9 @@ _skipped: set[str] = set()
 def hide_tensorflow_logs() -> None:
     """Sets TensorFlow's log level, and on CPUs hides the lines of a later import.
 
-    `import bert_tf` calls it. Errors of C++ code are logged only on machines with a GPU:
-    on CPUs, oneDNN logs one for each type that it does not support. Errors that stop a
-    command are raised.
+    `import bert_tf` calls it. Errors of C++ code are logged only on machines with a
+    GPU: on CPUs, oneDNN logs one for each type that it does not support. Errors that
+    stop a command are raised.
 
     Does nothing if TF_CPP_MIN_LOG_LEVEL asks for more than errors.
     """
