@@ -6,7 +6,7 @@
         --to=models/minilm
     python -m bert_tf.convert --from=models/sst2 --to=share/sst2 \\
         --base_model=google-bert/bert-base-uncased --data=stanfordnlp/sst2
-    python -m bert_tf.convert --from=models/sst2 --to=hf://user/sst2
+    hf upload user/sst2 share/sst2
 
 The input is a model directory, or a folder in the format of Google (TensorFlow 1), the
 Model Garden (TensorFlow 2), Hugging Face (safetensors) or KerasHub (a preset). The
@@ -15,7 +15,7 @@ are downloaded. transformers, sentence-transformers and KerasHub open a model di
 
 A model directory is ready to be published: it has a model card, README.md, and no
 training state, logs and local paths. Add your license to the first lines of README.md.
---to=hf://user/name uploads it; first log in with `hf auth login`.
+`hf`, a command of huggingface_hub, uploads it; first log in with `hf auth login`.
 
 The command prints the weights that it found or left out. Every command that reads a
 model directory also accepts these formats directly.
@@ -35,9 +35,7 @@ class ConvertConfig(cli.Options):
     from_: str = cli.option(
         help="Checkpoint folder in any format, or a handle (hf://...)."
     )
-    to: str = cli.option(
-        help="Folder to write, or hf://user/name: a repository of the Hugging Face Hub."
-    )
+    to: str = cli.option(help="Folder to write.")
     head: str = cli.option("", help=cli.HEAD_HELP)
     base_model: str = cli.option(
         "", help="For the model card: the Hub's name of --init_from of the training."

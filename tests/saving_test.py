@@ -45,7 +45,6 @@ def test_every_registered_class_loads_after_importing_bert_tf(
     models = [
         backbone,
         modeling.BertPretrainer(backbone),
-        heads.Discriminator(backbone),
         heads.ChoiceScorer(backbone),
         heads.FeatureTagger(backbone, 3, "last", 4),
         heads.SentenceEncoder(backbone, embedding),

@@ -30,10 +30,8 @@ CONFIG = "config.json"
 
 # --- Classes and names of weights ------------------------------------------------
 
-# The last part of names in TensorFlow and Flax, and in early versions -> in torch.
-_PARTS = dict.fromkeys(
-    ("kernel", "gamma", "scale", "embedding", "embeddings"), "weight"
-) | {"beta": "bias"}
+# The last part of names in TensorFlow and in early versions -> in torch.
+_PARTS = dict.fromkeys(("kernel", "gamma", "embeddings"), "weight") | {"beta": "bias"}
 
 # Every encoder has this tensor, and no file has a copy of it under another name.
 _ANCHOR = "embeddings.position_embeddings.weight"
@@ -212,7 +210,8 @@ def open_folder(
     architecture = _architecture(path / CONFIG, config)
     doubt = f"{CONFIG} declares the class {class_name}, which is not supported."
     declared = _KINDS.get(class_name)
-    kind = kind or (None if declared in ("encoder", "pretrainer") else declared)
+    if declared != "pretrainer" and not class_name.endswith("Model"):
+        kind = kind or declared
     labels, problem = _labels(path, config), _PROBLEMS.get(config.get("problem_type"))
     head = {"labels": labels, "problem": problem, "activation": activation}
     ours, settings = _own_settings(path, config), {}

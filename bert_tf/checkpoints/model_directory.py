@@ -21,7 +21,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-import tempfile
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -264,20 +263,22 @@ def write_checkpoint(
 
     Args:
         checkpoint: A checkpoint that `open_checkpoint` returned.
-        path: The folder to write. It must not exist or be empty. Or `hf://user/name`, a
-            repository of the Hugging Face Hub, which gets a new commit.
+        path: The folder to write. It must not exist or be empty.
         **card: `base_model` and `data` of `model_card.model_card`.
 
     Returns:
         The names of the weights that the model class of transformers lacks.
 
     Raises:
-        ValueError: `path` exists, the head of the checkpoint is unclear, or the Hub
-            refuses the upload, for example because the user is not logged in.
+        ValueError: `path` exists or is a handle, or the head of the checkpoint is
+            unclear.
     """
     heads.check_declared(checkpoint.head, checkpoint.path)
-    if os.fspath(path).startswith("hf://"):
-        return _upload_to_hub(checkpoint, os.fspath(path), card)
+    if (handle := os.fspath(path)).startswith("hf://"):
+        raise ValueError(
+            f"{handle} is not a folder. Write one, add a license to its README.md, and "
+            f"upload it: hf upload {handle.removeprefix('hf://')} FOLDER"
+        )
     path = storage.local_copy(path)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(f"{path} already exists. Choose another folder.")
@@ -290,25 +291,4 @@ def write_checkpoint(
         text_files.write_text(str(unfinished / "README.md"), text)
         left_out = directory.write_weights(checkpoint.read_weights())
     storage.upload(path)
-    return left_out
-
-
-def _upload_to_hub(
-    checkpoint: Checkpoint, handle: str, card: Mapping[str, str]
-) -> list[str]:
-    """Writes a checkpoint to a repository of the Hugging Face Hub."""
-    import huggingface_hub
-
-    name, hub = handle.removeprefix("hf://"), huggingface_hub.HfApi()
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder, name.rpartition("/")[2])
-        left_out = write_checkpoint(checkpoint, path, **card)
-        try:
-            hub.create_repo(name, exist_ok=True)
-            hub.upload_folder(repo_id=name, folder_path=path)
-        except Exception as error:  # The library raises many classes.
-            raise ValueError(
-                f"{handle} cannot be written. Log in with `hf auth login` and a token "
-                f"that may write to it. The Hugging Face Hub reports: {error}"
-            ) from error
     return left_out

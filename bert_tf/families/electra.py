@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ELECTRA (arXiv 2003.10555): a generator, and a discriminator that is fine-tuned.
 
+A discriminator, `ElectraForPreTraining`, is read as an encoder, without its head.
+
 In small models, a dense layer projects smaller embeddings to the hidden size. Only
 classifiers have a pooler.
 """
@@ -32,10 +34,6 @@ FAMILY = dataclasses.replace(
             "mlm": "generator_lm_head",
             "embeddings/token_embedding": "generator_lm_head",
         },
-        "discriminator": {
-            "discriminator": "discriminator_predictions.dense",
-            "logits": "discriminator_predictions.dense_prediction",
-        },
         "classification": {
             "pooler": "classifier.dense",
             "logits": "classifier.out_proj",
@@ -47,8 +45,8 @@ FAMILY = dataclasses.replace(
     },
     classes={
         **_BERT.classes,
+        "encoder": ("Model", "ForPreTraining"),
         "pretrainer": ("ForMaskedLM",),
-        "discriminator": ("ForPreTraining",),
     },
     pooler_activation="gelu",
     masked_lm_activation="gelu_erf",

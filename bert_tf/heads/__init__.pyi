@@ -14,7 +14,6 @@ from bert_tf.heads.kinds import find_head as find_head
 from bert_tf.heads.kinds import known_head as known_head
 from bert_tf.heads.multiple_choice import ChoiceScorer as ChoiceScorer
 from bert_tf.heads.multiple_choice import MultipleChoiceHead as MultipleChoiceHead
-from bert_tf.heads.pretraining import Discriminator as Discriminator
 from bert_tf.heads.pretraining import PretrainerHead as PretrainerHead
 from bert_tf.heads.question_answering import Passages as Passages
 from bert_tf.heads.question_answering import (

@@ -20,7 +20,7 @@ from bert_tf.heads.classification import ClassificationHead
 from bert_tf.heads.encoder import EmbeddingHead, EncoderHead
 from bert_tf.heads.head import Head
 from bert_tf.heads.multiple_choice import MultipleChoiceHead
-from bert_tf.heads.pretraining import DiscriminatorHead, PretrainerHead
+from bert_tf.heads.pretraining import PretrainerHead
 from bert_tf.heads.question_answering import QuestionAnsweringHead
 from bert_tf.heads.tagging import TaggingHead
 
@@ -29,7 +29,6 @@ HEADS: dict[str, type[Head]] = {
     for head in (
         EncoderHead,
         PretrainerHead,
-        DiscriminatorHead,
         ClassificationHead,
         TaggingHead,
         QuestionAnsweringHead,

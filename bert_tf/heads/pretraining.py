@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Pre-trained models and discriminators.
+"""Pre-trained models.
 
 Beside the signatures of their encoder, pre-trained models have, for N texts with up to
 M masks,
@@ -11,14 +11,9 @@ M masks,
     next_sentence    text_a, text_b [N] -> label [N] string, `next` or `random`, and
                      probabilities [N, 2] float32
 
-Without a masked-LM head, `next_sentence` is their `serving_default`. That of
-discriminators is
+Without a masked-LM head, `next_sentence` is their `serving_default`.
 
-    serving_default  text [N] -> tokens [N, S] string, [CLS] and [SEP] included, and
-                     scores [N, S] float32: the probability that each was replaced;
-                     "" and 0 at padding
-
-Letters: B batch, S sequence, H hidden, V vocabulary.
+Letters: S sequence, H hidden, V vocabulary.
 """
 
 from __future__ import annotations
@@ -33,51 +28,11 @@ from bert_tf.heads.signatures import (
     string_input,
 )
 from bert_tf.lazy import lazy_import
-from bert_tf.modeling import (
-    ACTIVATIONS,
-    BertBackbone,
-    BertModel,
-    BertPretrainer,
-    dense_layer,
-)
+from bert_tf.modeling import BertPretrainer
 
 tf = lazy_import("tensorflow")
 
 _TOP_K = 5  # Predicted tokens for each [MASK].
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class Discriminator(BertModel):
-    """`BertBackbone` with the head of ELECTRA (arXiv 2003.10555, section 2).
-
-    Its labels [B, S] are 1 for tokens that a generator replaced.
-
-    Args:
-        backbone: The encoder.
-
-    Inputs: those of the backbone. Outputs: logits [B, S] float32.
-    """
-
-    def __init__(self, backbone: BertBackbone, **kwargs):
-        config, dtype = backbone.config, backbone.embeddings.dtype_policy
-        self.backbone = backbone
-        self.dense = dense_layer(
-            config,
-            config.hidden_dim,
-            "discriminator",
-            dtype,
-            activation=ACTIVATIONS[config.activation],
-        )
-        self.output_dense = dense_layer(config, 1, "logits", "float32")
-        logits = self.score_tokens(backbone(backbone.input)["sequence_output"])
-        super().__init__(inputs=backbone.input, outputs=logits, **kwargs)
-
-    def score_tokens(self, hidden):
-        """Returns logits [B, S] for hidden states [B, S, H]."""
-        return self.output_dense(self.dense(hidden))[..., 0]
-
-    def _losses_and_metrics(self):
-        return {"loss": keras.losses.BinaryCrossentropy(from_logits=True)}
 
 
 class PretrainerHead(EncoderHead):
@@ -134,28 +89,3 @@ class PretrainerHead(EncoderHead):
             return {"tokens": group_by_row(tokens), "scores": group_by_row(scores)}
 
         return fill_mask
-
-
-class DiscriminatorHead(EncoderHead):
-    """Has no settings."""
-
-    kind = "discriminator"
-    model_class = Discriminator
-    num_outputs = 1
-
-    def signatures(self, model, encoder) -> dict[str, Signature]:
-        @signature(string_input("text"))
-        def replaced_tokens(text):
-            inputs = self.encode(text).inputs()
-            hidden = encoder(inputs, training=False)["sequence_output"]
-            tokens = tf.constant(self.tokenizer.vocabulary.tokens)
-            tokens = tf.gather(tokens, inputs["token_ids"])
-            scores = tf.sigmoid(model.score_tokens(hidden))
-            is_token = inputs["padding_mask"] > 0
-            return {
-                "tokens": tf.where(is_token, tokens, ""),
-                "scores": tf.where(is_token, scores, 0.0),
-            }
-
-        signatures = super().signatures(model, encoder)
-        return signatures | {"serving_default": replaced_tokens}

@@ -10,7 +10,6 @@ from __future__ import annotations
 from keras import ops
 
 from bert_tf.modeling.backend import (
-    attention_kernel,
     custom_gradient,
     delay_until,
     dropout_mask,
@@ -62,8 +61,6 @@ def attend(query, key, value, bias=None):
         value: [B, N, S, D].
         bias: See `attention_bias`; None for no mask.
     """
-    if bias is not None and (kernel := attention_kernel(query)):
-        return kernel(query, key, value, bias > MASKED_SCORE / 2)
     return ops.matmul(attention_probabilities(query, key, bias), value)
 
 
@@ -73,15 +70,12 @@ def attend_in_training(query, key, value, bias, rate: float, seed):
     Tensors of size [B, N, S, S] are the largest in long rows. Autodiff keeps three of
     them: the probabilities before and after dropout, and the mask. This function keeps
     one: the probabilities, negated where dropout sets them to 0. The gradient follows
-    FlashAttention (arXiv 2205.14135, appendix B). Without dropout, `attention_kernel`
-    replaces it where there is one.
+    FlashAttention (arXiv 2205.14135, appendix B).
 
     Args:
         query, key, value, bias: As for `attend`; the bias gets no gradient.
         rate, seed: See `dropout_mask`.
     """
-    if not rate and attention_kernel(query):
-        return attend(query, key, value, bias)
     mask = dropout_mask((*ops.shape(query)[:3], ops.shape(key)[2]), rate, seed)
     scale = 1 / (1 - rate)
 

@@ -4,7 +4,6 @@
 
 - Custom gradients, XLA compilation of groups of ops, recomputation.
 - Checks of values in eager mode and in graphs.
-- Attention as one kernel.
 - `Dropout` with reproducible masks that differ among replicas.
 """
 
@@ -180,43 +179,6 @@ def check_not_negative(values, message: str) -> None:
 
 def _is_tensorflow() -> bool:
     return keras.backend.backend() == "tensorflow"
-
-
-# --- Attention -------------------------------------------------------------------
-
-
-def attention_kernel(query) -> Callable[..., Any] | None:
-    """Returns attention without dropout as one kernel; None if there is none.
-
-    On JAX, cuDNN has one for queries [B, N, S, D] of 16 bits on NVIDIA GPUs since
-    Ampere. It keeps no tensor of size [B, N, S, S], in training neither.
-
-    Returns:
-        A function of query, key, value [B, N, S, D] and a bool mask, True for the keys
-        to attend to, that broadcasts to [B, N, S, S].
-    """
-    if not _has_cudnn():
-        return None
-    length, size = query.shape[2:]
-    is_suited = length and length % 2 == 0 and size % 8 == 0 and size <= 128
-    is_half = keras.backend.standardize_dtype(query.dtype) in ("bfloat16", "float16")
-    return _cudnn_attention if is_half and is_suited else None
-
-
-@functools.cache
-def _has_cudnn() -> bool:
-    if _is_tensorflow():
-        return False
-    capability = getattr(jax.devices()[0], "compute_capability", "")
-    return capability[:1].isdigit() and float(capability) >= 8
-
-
-def _cudnn_attention(query, key, value, mask, implementation="cudnn"):
-    query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
-    y = jax.nn.dot_product_attention(
-        query, key, value, mask=mask, scale=1.0, implementation=implementation
-    )
-    return ops.transpose(y, (0, 2, 1, 3))
 
 
 # --- Dropout ---------------------------------------------------------------------

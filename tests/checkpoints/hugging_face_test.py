@@ -134,15 +134,6 @@ def tensorflow_name(name):
     return f"{stem}/{part}:0"
 
 
-def flax_name(name):
-    """Returns the name of a weight in transformers 4's FlaxBert models."""
-    stem, _, part = name.rpartition(".")
-    if part == "weight":
-        part = "embedding" if stem.endswith("_embeddings") else "kernel"
-        part = "scale" if stem.endswith("LayerNorm") else part
-    return f"{stem}.{part}"
-
-
 def early_name(name):
     """Returns the name of a weight in early versions of transformers."""
     return name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta")
@@ -151,8 +142,8 @@ def early_name(name):
 @pytest.mark.parametrize("class_name", ["BertModel", "BertForPreTraining"])
 @pytest.mark.parametrize(
     "rename",
-    [tensorflow_name, flax_name, early_name, lambda name: f"module.{name}"],
-    ids=["tensorflow", "flax", "early", "DataParallel"],
+    [tensorflow_name, early_name, lambda name: f"module.{name}"],
+    ids=["tensorflow", "early", "DataParallel"],
 )
 def test_other_names_of_weights(write, vocabulary, class_name, rename, tmp_path):
     renamed = {}

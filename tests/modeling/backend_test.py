@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling import attention, backend
+from bert_tf.modeling import backend
 from tests.toy.gradients import in_graph
 
 # --- Fusion ----------------------------------------------------------------------
@@ -31,51 +31,6 @@ def test_xla_fused_compiles_static_shapes_on_cpu(monkeypatch):
     assert not is_compiled([None], [3])
     monkeypatch.setattr(backend, "cpu_only", lambda: False)
     assert not is_compiled([3], [3])
-
-
-# --- Attention -------------------------------------------------------------------
-
-
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="JAX has the kernel.")
-@pytest.mark.parametrize("packed", [False, True])
-def test_attention_kernel_equals_plain_attention(monkeypatch, packed):
-    """With XLA's attention in the place of cuDNN's, which needs a GPU."""
-    import jax
-
-    calls = []
-
-    def kernel(*arguments):
-        calls.append(arguments)
-        return backend._cudnn_attention(*arguments, implementation="xla")
-
-    rng = np.random.default_rng(0)
-    tensors = rng.normal(size=(4, 2, 3, 8, 16)).astype("float32")
-    *inputs, dy = (keras.ops.cast(x, "bfloat16") for x in tensors)
-    mask = np.arange(8) < np.array([[8], [5]])
-    if packed:
-        row = np.array([[1, 1, 1, 2, 2, 2, 0, 0], [1] * 8])
-        mask = row[:, :, None] == row[:, None]
-    bias = attention.attention_bias(mask)
-
-    def run(rate=0.0, dtype="bfloat16"):
-        x = [keras.ops.cast(tensor, dtype) for tensor in inputs]
-        y, gradient = jax.vjp(
-            lambda *x: attention.attend_in_training(*x, bias, rate, jax.random.key(0)),
-            *x,
-        )
-        values = y, *gradient(keras.ops.cast(dy, dtype))
-        return [np.asarray(value, "float32") for value in values]
-
-    expected = run()
-    monkeypatch.setattr(backend, "_has_cudnn", lambda: True)
-    monkeypatch.setattr(
-        attention, "attention_kernel", lambda x: backend.attention_kernel(x) and kernel
-    )
-    for value, other in zip(run(), expected, strict=True):
-        np.testing.assert_allclose(value, other, atol=0.03, rtol=0.03)
-    assert len(calls) == 1
-    run(rate=0.5), run(dtype="float32")  # Not possible with the kernel.
-    assert len(calls) == 1
 
 
 # --- Dropout ---------------------------------------------------------------------

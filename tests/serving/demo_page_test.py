@@ -153,13 +153,6 @@ MODELS = {
         marks=["قط NOUN", "أسود ADJ"],
         labels=["NOUN", "ADJ"],
     ),
-    "replaced": case(
-        constant("text", tokens=["a", "##b", "c", ""], scores=[0.1, 0.9, 0.2, 0.0]),
-        {"text": "ab c"},
-        "##b 90.0 % c 20.0 % a 10.0 %",
-        ["b"],
-        kind="discriminator",
-    ),
     "mask": case(  # The model reads two of three masks.
         constant("text", tokens=[["is", "a"], ["##ly", "b"]], scores=[[0.6, 0.4]] * 2),
         {"text": "It [MASK] like[MASK] or [MASK]. End"},
