@@ -83,6 +83,9 @@ class OptimizerHooks(keras.optimizers.AdamW):
         return self._use_weight_decay(variable)
 
     def apply(self, grads, trainable_variables=None):
+        if not self.built and trainable_variables is not None:
+            # Also for variables without a gradient in this step.
+            self.build(list(trainable_variables))
         if trainable_variables is None and self.built:
             trainable_variables = self._trainable_variables
         # Without the pooler, which some heads lack: Keras would warn.
@@ -94,8 +97,19 @@ class OptimizerHooks(keras.optimizers.AdamW):
             grads = [tf.convert_to_tensor(gradient) for gradient in grads]
             context = tf.distribute.get_replica_context()
             if context.num_replicas_in_sync > 1:  # TensorFlow never frees its graph.
+                if steps := self.gradient_accumulation_steps:
+                    raise ValueError(
+                        "Gradients cannot be accumulated on several replicas. Use a "
+                        f"larger batch. Received: gradient_accumulation_steps={steps}"
+                    )
                 grads = context.all_reduce(tf.distribute.ReduceOp.SUM, grads)
         super().apply(grads, trainable_variables)
+
+    def _get_current_learning_rate(self):
+        rate = self._learning_rate  # Keras' schedules count micro-batches.
+        if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+            return rate(self.iterations)
+        return super()._get_current_learning_rate()
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
         return grads_and_vars

@@ -112,6 +112,11 @@ class AdamW(keras_private.OptimizerHooks):
         super().__init__(learning_rate, weight_decay, **kwargs)
         self.bias_correction = bias_correction
         self.dynamic_loss_scale = dynamic_loss_scale
+        # Not in `build`: Keras calls `scale_loss` first.
+        self.gradient_norm = self._scalar("gradient_norm", 0.0)
+        if dynamic_loss_scale:
+            self.loss_scale = self._scalar("loss_scale", _FIRST_LOSS_SCALE)
+            self.good_steps = self._scalar("good_steps", 0.0)
 
     def build(self, variables):
         for variable in variables:
@@ -121,11 +126,6 @@ class AdamW(keras_private.OptimizerHooks):
                     f"{variable.path} of {variable.dtype}. Use a dtype policy such as "
                     "'mixed_bfloat16'."
                 )
-        if not self.built:
-            self.gradient_norm = self._scalar("gradient_norm", 0.0)
-            if self.dynamic_loss_scale:
-                self.loss_scale = self._scalar("loss_scale", _FIRST_LOSS_SCALE)
-                self.good_steps = self._scalar("good_steps", 0.0)
         super().build(variables)
 
     def _scalar(self, name, value):

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import keras_private
-from bert_tf.heads import SequenceClassifier
+from bert_tf.heads import SequenceClassifier, TokenClassifier
 from bert_tf.modeling import BertBackbone, BertPretrainer
-from bert_tf.training import AdamW, WarmupDecay
+from bert_tf.training import AdamW, Lamb, Muon, WarmupDecay
 from tests.toy.checkpoints import assert_equal
 from tests.toy.models import encoder_inputs
 
@@ -163,6 +163,36 @@ def test_compile_takes_the_arguments_of_keras(one_layer):
     assert not classifier.jit_compile  # XLA is slower on CPUs.
     classifier.compile("sgd", jit_compile=True)
     assert classifier.jit_compile
+
+
+@pytest.mark.parametrize("optimizer_class", [AdamW, Lamb, Muon])
+def test_training_without_the_pooler_continues(optimizer_class, one_layer, tmp_path):
+    """From a file of Keras, and after an interruption with BackupAndRestore."""
+    folder, labels = tmp_path / "backup", np.ones((1, 4), "int32")
+
+    def build():
+        model = TokenClassifier(BertBackbone(one_layer), num_tags=3)
+        schedule = WarmupDecay(1e-2, warmup_steps=0, total_steps=9)
+        model.compile(optimizer_class(schedule), run_eagerly=True)
+        return model
+
+    def interrupt(epoch, logs):
+        if epoch == 2:
+            model.save(tmp_path / "model.keras")
+            raise KeyboardInterrupt
+
+    model, resumed = build(), build()
+    stop = keras.callbacks.LambdaCallback(on_epoch_begin=interrupt)
+    backup = keras.callbacks.BackupAndRestore(folder)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(INPUTS, labels, epochs=3, verbose=0, callbacks=[backup, stop])
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    model.fit(INPUTS, labels, verbose=0)
+    loaded.fit(INPUTS, labels, verbose=0)
+    resumed.fit(INPUTS, labels, epochs=3, verbose=0, callbacks=[backup])
+    for other in (loaded, resumed):
+        assert int(other.optimizer.iterations) == 3
+        assert_equal(model.get_weights(), other.get_weights())
 
 
 def test_training_continues_from_a_keras_file(one_layer, tmp_path):

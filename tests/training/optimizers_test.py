@@ -225,6 +225,60 @@ def test_loss_scale_halves_on_overflow_and_keeps_updates(monkeypatch):
     assert float(other.scale_loss(1.0)) == 2.0**15  # Doubled after two good steps.
 
 
+@pytest.mark.parametrize("optimizer_class", [AdamW, Lamb, Muon])
+@pytest.mark.usefixtures("kernels")
+def test_accumulated_gradients_take_the_steps_of_whole_batches(optimizer_class):
+    results = []
+    for parts in (None, 2):
+        variable = keras.Variable(np.ones((2, 3), "float32"))
+        variable._path = "encoder_layer_0/query/kernel"
+        schedule = WarmupDecay(0.1, warmup_steps=1, total_steps=4)
+        optimizer = optimizer_class(schedule, gradient_accumulation_steps=parts)
+        optimizer.build([variable])
+        for gradient in (0.3, -0.1, 0.2):
+            for change in (0.0,) if parts is None else (0.05, -0.05):
+                optimizer.apply([tf.fill((2, 3), gradient + change)])
+        results.append([variable.numpy(), optimizer.learning_rate.numpy()])
+        assert int(optimizer.iterations) == 3
+    for whole, accumulated in zip(*results):
+        np.testing.assert_allclose(whole, accumulated, rtol=1e-5)
+
+
+@pytest.mark.parametrize("optimizer_class", [AdamW, Lamb, Muon])
+def test_variables_may_lack_a_gradient_in_any_step(optimizer_class):
+    """Tasks that take turns train different heads of a model."""
+    variables = [keras.Variable(np.ones(2, "float32")) for _ in "abc"]
+    optimizer = optimizer_class(0.1)
+    for used in ([0, 1], [0, 2], [0, 1]):
+        gradients = [tf.ones(2) if n in used else None for n in range(3)]
+        optimizer.apply_gradients(zip(gradients, variables))
+    assert [float(v[0]) < 0.95 for v in variables] == [True] * 3
+    again = optimizer_class(0.1)
+    again.build(variables)
+    assert len(again.variables) == len(optimizer.variables)
+
+
+@pytest.mark.parametrize("optimizer_class", [AdamW, Lamb, Muon])
+def test_scales_the_loss_of_the_first_step(optimizer_class):
+    variable = keras.Variable(np.ones((2, 3), "float32"))
+    optimizer = optimizer_class(0.1, dynamic_loss_scale=True)
+    with tf.GradientTape() as tape:
+        loss = optimizer.scale_loss(tf.reduce_sum(variable.value) * 1e-6)
+    optimizer.apply(tape.gradient(loss, [variable.value]), [variable])
+    np.testing.assert_allclose(optimizer.gradient_norm, 6**0.5 * 1e-6, rtol=1e-5)
+
+
+def test_accumulation_on_several_replicas_is_refused():
+    operations = tf.distribute.ReductionToOneDevice()
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], operations)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        optimizer = AdamW(gradient_accumulation_steps=2)
+        model.compile(optimizer, "mse", jit_compile=False)
+    with pytest.raises(ValueError, match="cannot be accumulated on several replicas"):
+        model.fit(np.ones((4, 3)), np.ones((4, 1)), verbose=0)
+
+
 def test_gradients_of_repeated_token_ids_are_summed():
     table = np.ones((4, 2), "float32")
     rows = tf.constant([[0.1, 0.2], [0.1, 0.2], [0.3, 0.1]])
