@@ -18,7 +18,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf import heads, text, text_files
-from bert_tf.modeling import BertBackbone, BertConfig, BertModel
+from bert_tf.modeling import BertBackbone, BertConfig, BertModel, find_encoder
 
 Weights = Mapping[str, Callable[[], np.ndarray]]
 
@@ -45,6 +45,8 @@ class Checkpoint:
         weights: Functions that read the weights, by our names. Empty if a training did
             not reach its first checkpoint yet.
         rules: All other rules of the tokenizer.
+        encoder: The name under which Keras finds the class of the encoder, see
+            `modeling.encoder_name`; "" for `BertBackbone`.
     """
 
     path: pathlib.Path
@@ -57,6 +59,7 @@ class Checkpoint:
     format: str = "model directory"
     weights: Weights = dataclasses.field(default_factory=dict)
     rules: text.TokenizerRules = text.GOOGLE_RULES
+    encoder: str = ""
 
     def __post_init__(self):
         segments = self.architecture.num_segments
@@ -78,6 +81,7 @@ class Checkpoint:
             f"{a.max_sequence_length} positions, {a.activation}; "
             f"{self.vocabulary.size:,} tokens, {'un' * self.lowercase}cased."
         ]
+        lines += [f"encoder: {self.encoder}"] if self.encoder else []
         lines += [f"{name}: {value}" for name, value in head.items()]
         if self.weights:
             lines.append(f"{len(self.weights)} weights found.")
@@ -163,8 +167,15 @@ class Checkpoint:
         Args:
             dtype: Keras dtype policy of all layers.
             **options: Other arguments of `BertBackbone`.
+
+        Raises:
+            ValueError: The encoder has a class that no imported module defines.
         """
-        return BertBackbone(self.architecture, dtype=dtype, **options)
+        try:
+            encoder_class = find_encoder(self.encoder)
+        except ValueError as error:
+            raise ValueError(f"{self.path}: {error}") from error
+        return encoder_class(self.architecture, dtype=dtype, **options)
 
     def load_backbone(self, dtype: Any = None, name: str | None = None) -> BertBackbone:
         """Returns the encoder with its weights, without any head."""

@@ -172,7 +172,8 @@ def _own_settings(path: pathlib.Path, config: Mapping[str, Any]) -> Mapping[str,
         ValueError: Somebody has changed them to values of other types.
     """
     ours, place = config.get("bert_tf") or {}, f"{path / CONFIG}: bert_tf"
-    text_files.check_fields(place, ours, head=dict, options=dict, tokenizer=dict)
+    fields = {"head": dict, "options": dict, "tokenizer": dict, "model_type": str}
+    text_files.check_fields(place, ours, **fields)
     head, classes = ours.get("head") or {}, config.get("architectures")
     text_files.check_fields(f"{place}: head", head, kind=str, decision=dict)
     kind = head.get("kind")
@@ -205,7 +206,10 @@ def open_folder(
         ValueError: It is not a BERT, has no safetensors, or a file is damaged or
             contradicts another one.
     """
-    config = text_files.read_json_object(path / CONFIG, **_FIELDS)
+    config, encoder = text_files.read_json_object(path / CONFIG, **_FIELDS), ""
+    if family := (config.get("bert_tf") or {}).get("model_type"):
+        encoder = config["model_type"]
+        config["model_type"] = family
     class_name = _class_name(config)
     architecture = _architecture(path / CONFIG, config)
     doubt = f"{CONFIG} declares the class {class_name}, which is not supported."
@@ -241,6 +245,7 @@ def open_folder(
         settings=settings,
         own_names=own_names,
         format=f"Hugging Face {class_name}",
+        encoder=encoder,
         **tokenizer,
     )
     decision = checkpoint.head.get("decision") if checkpoint.weights else None
@@ -260,6 +265,8 @@ _ELSEWHERE |= {field.name for field in dataclasses.fields(heads.EmbeddingConfig)
 
 def model_class(checkpoint: Checkpoint) -> str | None:
     """Returns the name of the model class of transformers; None if it has none."""
+    if checkpoint.encoder:
+        return None
     family, head = checkpoint.architecture.family, checkpoint.head
     kind, untrained = _listed_kind(head["kind"]), head.get("newly_initialized", ())
     suffixes = family.classes.get(kind, ())
@@ -285,7 +292,8 @@ def write_config(checkpoint: Checkpoint, class_name: str | None) -> None:
     values = {ours: x for ours, x in values.items() if x is not None}
     config = {
         **({"architectures": [class_name]} if class_name else {}),
-        "model_type": architecture.model_type,
+        # Of another encoder, a type that transformers does not open as BERT.
+        "model_type": checkpoint.encoder or architecture.model_type,
         **{key: allowed[0] for key, allowed in family.required.items()},
         **{key: values[ours] for ours, key in family.keys.items() if ours in values},
         "pad_token_id": checkpoint.vocabulary.pad_id,
@@ -303,8 +311,11 @@ def write_config(checkpoint: Checkpoint, class_name: str | None) -> None:
     if labels:
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         config["label2id"] = {label: i for i, label in enumerate(labels)}
-    rest = {name: value for name, value in head.items() if name not in _ELSEWHERE}
+    elsewhere = _ELSEWHERE if class_name else _ELSEWHERE - {"newly_initialized"}
+    rest = {name: value for name, value in head.items() if name not in elsewhere}
     ours = {"head": rest, "options": dict(checkpoint.options)}
+    if checkpoint.encoder:
+        ours["model_type"] = architecture.model_type
     if checkpoint.rules.library == "google":  # `write_tokenizer` writes all others.
         ours["tokenizer"] = {
             "special_tokens_in_texts": bool(checkpoint.rules.added_tokens)

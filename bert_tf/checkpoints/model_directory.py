@@ -107,6 +107,7 @@ def _open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
 
 # The attributes of a checkpoint that a model directory has.
 _WRITTEN = ("architecture", "vocabulary", "lowercase", "rules", "head", "options")
+_WRITTEN += ("encoder",)
 
 # Entries of a head that follow from the weights or the data.
 _NOT_COMPARED = {"decision", "deviation", "mean", "newly_initialized"}
@@ -244,7 +245,7 @@ def _settings(checkpoint: Checkpoint, resumable: Collection[str]) -> dict[str, A
     values = {k: x for part in parts for k, x in dataclasses.asdict(part).items()}
     values["added_tokens"] = sorted(checkpoint.rules.added_tokens, key=str)
     values["vocabulary"] = checkpoint.vocabulary.fingerprint
-    values["lowercase"] = checkpoint.lowercase
+    values |= {"lowercase": checkpoint.lowercase, "encoder": checkpoint.encoder}
     values |= {k: v for k, v in checkpoint.head.items() if k not in _NOT_COMPARED}
     values |= checkpoint.options
     return {k: v for k, v in values.items() if k not in resumable}

@@ -21,9 +21,6 @@ from bert_tf.text import Vocabulary
 
 tf = lazy_import("tensorflow")
 
-# Of the selected tokens, 80% become [MASK], 10% a random token, the others are kept.
-_MASK_SHARE, _RANDOM_SHARE = 0.8, 0.1
-
 # Each kind of random draw in a batch has its own random stream.
 _SELECT, _REPLACE, _RANDOM_TOKEN = range(3)
 
@@ -40,20 +37,30 @@ class Masker:
         vocabulary: The vocabulary of the records.
         mask_selection_rate: Share of the tokens to predict.
         whole_word_masking: Select all tokens of a word together.
+        mask_token_rate: Share of the selected tokens that become [MASK].
+        random_token_rate: Share that become a random token. The others are kept.
 
     Raises:
-        ValueError: The rate is out of range.
+        ValueError: A rate is out of range.
     """
 
     vocabulary: Vocabulary
     mask_selection_rate: float = 0.15
     whole_word_masking: bool = False
+    mask_token_rate: float = 0.8
+    random_token_rate: float = 0.1
 
     def __post_init__(self):
         if not 0 < self.mask_selection_rate <= 1:
             raise ValueError(
                 "`mask_selection_rate` must be above 0 and at most 1. Got "
                 f"mask_selection_rate={self.mask_selection_rate}."
+            )
+        rates = self.mask_token_rate, self.random_token_rate
+        if min(rates) < 0 or sum(rates) > 1:
+            raise ValueError(
+                "`mask_token_rate` and `random_token_rate` must be at least 0, and "
+                f"their sum at most 1. Got {rates[0]} and {rates[1]}."
             )
 
     def __call__(self, batch: dict[str, tf.Tensor], seed: tuple[int, tf.Tensor]):
@@ -170,8 +177,9 @@ class Masker:
             shape, _stream(seed, _RANDOM_TOKEN), maxval=len(regular_ids), dtype=tf.int32
         )
         random_ids = tf.gather(regular_ids, choice)
-        replaced = tf.where(draw < _MASK_SHARE + _RANDOM_SHARE, random_ids, labels)
-        return tf.where(draw < _MASK_SHARE, self.vocabulary.mask_id, replaced)
+        is_replaced = draw < self.mask_token_rate + self.random_token_rate
+        replaced = tf.where(is_replaced, random_ids, labels)
+        return tf.where(draw < self.mask_token_rate, self.vocabulary.mask_id, replaced)
 
 
 def _stream(seed: tuple[int, tf.Tensor], stream: int) -> tf.Tensor:

@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from bert_tf import checkpoints, data, lazy, serving, storage, training
 from bert_tf.checkpoints import Checkpoint, ModelDirectory
+from bert_tf.modeling import BertBackbone, encoder_name
 from bert_tf.finetuning import distillation
 from bert_tf.finetuning.task import FinetuneConfig, PredictConfig, Task
 from bert_tf.finetuning.train import FineTuning
@@ -34,8 +35,19 @@ def run_task(task_class: type[Task], options: FinetuneConfig | PredictConfig) ->
     (fine_tune if is_training else predict_file)(task_class, options)
 
 
-def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]:
+def fine_tune(
+    task_class: type[Task],
+    options: FinetuneConfig,
+    *,
+    encoder_class: type[BertBackbone] | None = None,
+) -> dict[str, Any]:
     """Trains unless the directory is finished, evaluates, reports and exports.
+
+    Args:
+        task_class: The task.
+        options: Its options.
+        encoder_class: A registered subclass of `BertBackbone`, see
+            docs/adding_a_task.md. By default that of `init_from`.
 
     Returns:
         The metrics of the training and of each labeled split.
@@ -49,6 +61,8 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
     devices = training.create_devices(options.strategy, options.precision)
     # Check everything before anything is written.
     encoder = _open_encoder(options)
+    if encoder_class:
+        encoder = dataclasses.replace(encoder, encoder=encoder_name(encoder_class))
     training.check_batch_size(options.batch_size, devices.replicas)
     if devices.has_peers:
         raise ValueError(
@@ -66,6 +80,7 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
         vocabulary=encoder.vocabulary,
         lowercase=encoder.lowercase,
         rules=encoder.rules,
+        encoder=encoder.encoder,
         head={"kind": task.kind, **task.settings},
         options=task.options.to_dict() | content,
         resumable=options.resumable(),

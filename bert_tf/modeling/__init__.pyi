@@ -2,6 +2,8 @@ from bert_tf.modeling.attention import attend as attend
 from bert_tf.modeling.attention import attention_bias as attention_bias
 from bert_tf.modeling.backbone import BertBackbone as BertBackbone
 from bert_tf.modeling.backbone import BertModel as BertModel
+from bert_tf.modeling.backbone import encoder_name as encoder_name
+from bert_tf.modeling.backbone import find_encoder as find_encoder
 from bert_tf.modeling.backbone import sum_losses as sum_losses
 from bert_tf.modeling.backend import Dropout as Dropout
 from bert_tf.modeling.bert import EncoderLayer as EncoderLayer

@@ -17,6 +17,7 @@ from bert_tf.modeling.bert import (
     dense_layer,
     freeze,
     frozen_layers,
+    take_positions,
 )
 from bert_tf.modeling.config import BertConfig
 
@@ -75,6 +76,8 @@ class BertBackbone(EncoderModel):
     Attributes:
         hidden_states: Symbolic outputs of the embeddings and of each layer, for other
             functional models: `keras.Model(backbone.input, backbone.hidden_states[-2])`
+        prediction_offset: The masked-LM head predicts a token from the hidden state at
+            its position plus this offset. -1 in a subclass predicts the next token.
 
     Example:
 
@@ -88,6 +91,8 @@ class BertBackbone(EncoderModel):
     outputs["pooled_output"].shape  # (1, 128)
     ```
     """
+
+    prediction_offset: ClassVar[int] = 0
 
     def __init__(
         self,
@@ -119,7 +124,7 @@ class BertBackbone(EncoderModel):
         }
         self.hidden_states = self.encode(*inputs.values())
         x = self.hidden_states[-1]
-        pooled = self.pooler(x[:, 0, :])
+        pooled = self.pooler(self.pool(x, inputs["padding_mask"]))
         outputs = {"sequence_output": x, "pooled_output": pooled}
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
         self.recompute = recompute
@@ -141,6 +146,22 @@ class BertBackbone(EncoderModel):
         for layer in self.encoder_layers:
             states.append(layer(states[-1], attention_mask=attention_mask))
         return states
+
+    def pool(self, x, attention_mask, first_positions=None):
+        """Returns the inputs of the pooler: the states of the first tokens.
+
+        Args:
+            x: The last hidden states, [B, S, H].
+            attention_mask: As in `encode`.
+            first_positions: [B, Q] int32, where the sequences of a row begin; None for
+                one sequence per row.
+
+        Returns:
+            [B, Q, H]; [B, H] without `first_positions`.
+        """
+        if first_positions is None:
+            return x[:, 0, :]
+        return take_positions(x, first_positions)
 
     @classmethod
     def from_checkpoint(
@@ -183,6 +204,38 @@ class BertBackbone(EncoderModel):
             "recompute": self.recompute,
             "dtype": keras.saving.serialize_keras_object(self.embeddings.dtype_policy),
         }
+
+
+def encoder_name(encoder_class: type[BertBackbone] | None) -> str:
+    """Returns the name under which Keras finds a class; "" for None and `BertBackbone`.
+
+    Raises:
+        ValueError: The class is not registered, so that it could not be loaded again.
+    """
+    if encoder_class in (None, BertBackbone):
+        return ""
+    name = keras.saving.get_registered_name(encoder_class)
+    if keras.saving.get_registered_object(name) is not encoder_class:
+        raise ValueError(
+            f"Decorate {encoder_class.__name__} with `@keras.saving."
+            'register_keras_serializable(package="...")`, so that checkpoints find it.'
+        )
+    return name
+
+
+def find_encoder(name: str) -> type[BertBackbone]:
+    """Returns the class of a name that `encoder_name` returned.
+
+    Raises:
+        ValueError: No imported module has registered it.
+    """
+    found = keras.saving.get_registered_object(name) if name else BertBackbone
+    if found is None:
+        raise ValueError(
+            f"The model has an encoder of the class {name!r}. Import the module that "
+            "defines it first."
+        )
+    return found
 
 
 class BertModel(EncoderModel):

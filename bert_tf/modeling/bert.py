@@ -54,6 +54,11 @@ def dense_layer(config: BertConfig, units: int, name: str, dtype, **kwargs) -> D
     return Dense(units, dtype=dtype, name=name, **weights, **kwargs)
 
 
+def take_positions(x, positions):
+    """Returns the vectors at some positions: [B, S, H], [B, P] -> [B, P, H]."""
+    return ops.take_along_axis(x, ops.expand_dims(positions, 2), axis=1)
+
+
 # --- Frozen layers ---------------------------------------------------------------
 # Keras saves `trainable` of the layers of its own functional models only.
 

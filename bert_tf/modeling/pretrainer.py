@@ -14,7 +14,7 @@ from keras import ops
 from bert_tf.modeling import fused
 from bert_tf.modeling.backbone import BertBackbone, BertModel
 from bert_tf.modeling.backend import check_not_negative, custom_gradient, xla_fused
-from bert_tf.modeling.bert import ConfiguredLayer, dense_layer
+from bert_tf.modeling.bert import ConfiguredLayer, dense_layer, take_positions
 
 # --- Inputs ----------------------------------------------------------------------
 
@@ -41,11 +41,6 @@ class UnpackRows(keras.layers.Layer):
         starts = ops.where(padding_mask > 0, ops.max(firsts, axis=2), -1)
         mask = ops.equal(starts[:, :, None], starts[:, None])
         return mask, columns - ops.maximum(starts, 0)
-
-
-def take_positions(x, positions):
-    """Returns the vectors at some positions: [B, S, H], [B, P] -> [B, P, H]."""
-    return ops.take_along_axis(x, ops.expand_dims(positions, 2), axis=1)
 
 
 # --- Loss of masked LM -----------------------------------------------------------
@@ -108,11 +103,13 @@ class MaskedLMHead(ConfiguredLayer):
 
     Inputs: sequence_output [B, S, H], mask_positions [B, P] int32. Output: logits
     [B, P, V] float32: dense, activation, LayerNorm, then the transposed token
-    embedding plus a bias, as in google-research/bert.
+    embedding plus a bias, as in google-research/bert. `offset` is the
+    `prediction_offset` of the encoder.
     """
 
-    def __init__(self, config, token_embedding, **kwargs):
+    def __init__(self, config, token_embedding, offset=0, **kwargs):
         super().__init__(config, **kwargs)
+        self.offset = offset
         self.dense = self._dense(self.config.embedding_dim, "dense")
         self.layer_norm = self._layer_norm("layer_norm")
         self.token_embedding = token_embedding
@@ -125,6 +122,8 @@ class MaskedLMHead(ConfiguredLayer):
         )
 
     def call(self, sequence_output, mask_positions, training=None):
+        if self.offset:  # Unused predictions are at 0.
+            mask_positions = ops.maximum(mask_positions + self.offset, 0)
         x = take_positions(sequence_output, mask_positions)
         batch, positions, hidden_dim = ops.shape(x)
         x = ops.reshape(x, (-1, hidden_dim))  # One matrix, as in `EncoderLayer`.
@@ -171,9 +170,8 @@ class BertPretrainer(BertModel):
         # === Layers ===
         config, dtype = backbone.config, backbone.embeddings.dtype_policy
         self.backbone = backbone
-        self.mlm_head = MaskedLMHead(
-            config, backbone.embeddings.token_embedding, dtype=dtype, name="mlm"
-        )
+        arguments = backbone.embeddings.token_embedding, backbone.prediction_offset
+        self.mlm_head = MaskedLMHead(config, *arguments, dtype=dtype, name="mlm")
         self.nsp_head = dense_layer(config, 2, "nsp", "float32")
 
         # === Functional model ===
@@ -186,7 +184,7 @@ class BertPretrainer(BertModel):
         x = backbone.encode(
             inputs["token_ids"], inputs["segment_ids"], mask, position_ids
         )[-1]
-        pooled = backbone.pooler(take_positions(x, firsts))
+        pooled = backbone.pooler(backbone.pool(x, mask, firsts))
         outputs = {
             "mlm": self.mlm_head(x, inputs["mask_positions"]),
             "nsp": self.nsp_head(pooled),

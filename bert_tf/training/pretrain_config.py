@@ -143,6 +143,12 @@ class PretrainConfig(cli.Options):
     whole_word_masking: bool = cli.option(
         False, help="Mask all tokens of a word together."
     )
+    mask_token_rate: float = cli.option(
+        0.8, help="Share of these tokens that become [MASK].", minimum=0, maximum=1
+    )
+    random_token_rate: float = cli.option(
+        0.1, help="Share of them that become a random token.", minimum=0, maximum=1
+    )
     next_sentence_prediction: bool = cli.option(
         True, help="Train next sentence prediction, too."
     )

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from bert_tf import checkpoints, data, storage
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
-from bert_tf.modeling import BertConfig, BertPretrainer
+from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer, encoder_name
 from bert_tf.training import report
 from bert_tf.training.devices import create_devices
 from bert_tf.training.distribution import Devices, check_batch_size
@@ -32,11 +32,15 @@ _HISTORY = "history.csv"
 _TOKENS_COUNTED = 2**22  # For the bigram baseline.
 
 
-def pretrain(options: PretrainConfig) -> dict[str, float]:
+def pretrain(
+    options: PretrainConfig, *, encoder_class: type[BertBackbone] | None = None
+) -> dict[str, float]:
     """Pre-trains BERT and writes a model directory; resumes an interrupted run.
 
     Args:
         options: See `PretrainConfig`.
+        encoder_class: A registered subclass of `BertBackbone`, see
+            docs/adding_a_task.md. By default that of `init_from`, or `BertBackbone`.
 
     Returns:
         The metrics of the last evaluation. With several workers, only the first one
@@ -54,6 +58,9 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
     _check_phases(options, phases, devices)
     source = open_checkpoint(options.init_from) if options.init_from else None
     architecture = resolve_architecture(options, phases, source)
+    encoder = source.encoder if source else ""
+    if encoder_class:
+        encoder = encoder_name(encoder_class)
     head = {"kind": "pretrainer"}
     if not options.next_sentence_prediction:
         head["newly_initialized"] = ["pooler", "nsp"]
@@ -67,6 +74,7 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
         vocabulary=phases[0].records.vocabulary,
         lowercase=phases[0].records.manifest["lowercase"],
         head=head,
+        encoder=encoder,
         options=options.to_dict() | inputs,
         resumable=options.resumable(),
         write=chief,
@@ -390,16 +398,17 @@ def masked_batches(
     A phase continues where an earlier one with the same records ended.
     """
     batch_size = phase.batch_size
-    masking = {
-        "mask_selection_rate": phase.mask_selection_rate,
-        "whole_word_masking": options.whole_word_masking,
+    masking: dict[str, Any] = {
+        name: getattr(options, name) for name in ("mask_token_rate", "random_token_rate")
     }
     if split == "train":
         first_step += math.ceil(phase.rows_read / batch_size)
+        masking["mask_selection_rate"] = phase.mask_selection_rate
+        masking["whole_word_masking"] = options.whole_word_masking
     else:  # There may be fewer rows than in a batch.
         rows = phase.records.manifest["validation_rows"]
         batch_size = min(batch_size, math.ceil(rows / replicas) * replicas)
-        masking = {}  # As in the paper, so that the losses of runs compare.
+        # The tokens are selected as in the paper, so that the losses of runs compare.
     return phase.records.dataset(
         split,
         batch_size=batch_size,

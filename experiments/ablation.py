@@ -1,0 +1,184 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What the ablations of the paper share: pre-trained rows, fine-tuned columns, scales.
+
+An ablation is a table. Its rows are pre-trainings that differ in an option or in the
+class of the encoder; its columns are data sets to fine-tune on, with restarts.
+`experiments/masking.py` is the shortest one to copy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+from bert_tf import cli, training
+
+from . import report
+from .runs import Run, Runs, read_data_sets
+
+SHARES = 5  # Each pre-training is evaluated after 1/5, ..., 5/5 of its steps.
+
+SCALES = {
+    # A third of the paper's layers and width, for two cores and some hours.
+    "small": {
+        **training.PretrainConfig.RECIPES["short"],
+        "size": "4/256/4",
+        "batch_size": 128,
+        "steps": 6400,
+    },
+    "base": {
+        "size": "12/768/12",
+        "batch_size": 256,
+        "steps": 1_000_000,
+        "learning_rate": 1e-4,
+    },
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AblationConfig(cli.Options):
+    """Options of the ablations."""
+
+    records: str = cli.option(help="Folder of records that bert_tf.corpus wrote.")
+    output: str = cli.option(
+        "ablations", help="Folder of the runs, which ablations share, and reports."
+    )
+    data_sets: str = cli.option(
+        str(pathlib.Path(__file__).with_name("data_sets.json")),
+        help="JSON file of the data sets and their substitutes.",
+        common=True,
+    )
+    data_dir: str = cli.option(
+        ".", help="Folder that paths in --data_sets are relative to.", common=True
+    )
+    scale: str = cli.option(
+        "small",
+        help="Sizes and steps: small (4 layers of 256, 52 million tokens in rows of "
+        "64), or base (the paper's).",
+        choices=tuple(SCALES),
+        common=True,
+    )
+    steps: int = cli.option(
+        0, help="Pre-training steps; 0: those of --scale.", minimum=0, common=True
+    )
+    batch_size: int = cli.option(
+        0, help="Rows per step of pre-training; 0: those of --scale.", minimum=0
+    )
+    restarts: int = cli.option(
+        5, help="Fine-tunings per cell of the table.", minimum=1, common=True
+    )
+    rows: tuple[int, ...] = cli.option(
+        (), help="Numbers of the rows to run, e.g. 1,3; by default all.", common=True
+    )
+    columns: str = cli.option(
+        "", help="Data sets to run, e.g. MRPC,NER; by default all.", common=True
+    )
+    precision: str = cli.option(
+        "float32", help="Compute dtype.", choices=("float32", "mixed_bfloat16")
+    )
+
+
+class Ablation:
+    """A table in the making.
+
+    Args:
+        options: The options.
+        table: The table. `write` writes it after each row, so that a report of an
+            unfinished ablation has the rows so far.
+
+    Raises:
+        ValueError: The file of data sets is invalid.
+    """
+
+    def __init__(self, options: AblationConfig, table: report.Table):
+        self.options, self.table = options, table
+        self.runs = Runs(options.output)
+        self.data_sets = read_data_sets(
+            options.data_sets, options.data_dir, self.runs.folder
+        )
+        if columns := options.columns.split(",") if options.columns else []:
+            if unknown := [x for x in columns if x not in self.data_sets]:
+                raise ValueError(
+                    f"--columns must be among {', '.join(self.data_sets)} of "
+                    f"{options.data_sets}. Got {', '.join(unknown)}."
+                )
+            self.data_sets = {name: self.data_sets[name] for name in columns}
+
+    def chosen(self, rows: Iterable[Any]) -> list[tuple[int, Any]]:
+        """Returns the index and value of the rows of `--rows`."""
+        rows = list(rows)
+        wanted = self.options.rows or range(1, len(rows) + 1)
+        if not {*wanted} <= {*range(1, len(rows) + 1)}:
+            raise ValueError(f"--rows must be from 1 to {len(rows)}. Got {wanted}.")
+        return [(number - 1, rows[number - 1]) for number in wanted]
+
+    def pretrain(self, encoder_class: type | None = None, **changes: Any) -> Run:
+        """Returns the pre-training of a row, with options that differ from the scale's.
+
+        `checkpoints/step-<n>` of its folder are the models of the evaluations.
+        """
+        options = self.options
+        settings = {**SCALES[options.scale], **changes}
+        for name in ("steps", "batch_size"):
+            settings[name] = getattr(options, name) or settings[name]
+        steps = settings["steps"] = settings["steps"] // SHARES * SHARES
+        warmup = 0.05 if options.scale == "small" else 0.01
+        return self.runs.pretrain(
+            encoder_class=encoder_class,
+            records=options.records,
+            precision=options.precision,
+            warmup_steps=round(warmup * steps),
+            validate_every=steps // SHARES,
+            keep_checkpoints=SHARES,
+            **settings,
+        )
+
+    def fine_tune(
+        self,
+        row: Any,
+        data_set: str,
+        path: pathlib.Path,
+        *,
+        column: str = "",
+        paper: float | None = None,
+        encoder_class: type | None = None,
+        **settings: Any,
+    ) -> None:
+        """Adds a cell: the scores of the restarts on a data set.
+
+        Does nothing if the data set is not in the file, or not in `--columns`.
+
+        Args:
+            row: The row of the table.
+            data_set: The paper's name of the data set.
+            path: The model directory of the encoder.
+            column: The column; by default the name of the data set that is used.
+            paper: The paper's score.
+            encoder_class: As in `finetuning.fine_tune`.
+            **settings: Options of the task that differ from those in the file.
+        """
+        if not (found := self.data_sets.get(data_set)):
+            return
+        column = column.format(found.name) if column else found.name
+        if found.name != data_set and paper is not None:
+            column += f" (paper: {data_set})"
+        scores = []
+        for seed in range(self.options.restarts):
+            options = {**found.options, **settings, "seed": seed}
+            run = self.runs.fine_tune(
+                found.task_class,
+                encoder_class=encoder_class,
+                init_from=str(path),
+                precision=self.options.precision,
+                **options,
+            )
+            scores.append(run.score)
+        self.table.add(row, column, scores, paper)
+
+    def write(self) -> None:
+        """Writes and prints the table so far."""
+        used = self.runs.used.values()
+        print(f"\n{report.write(self.table, self.runs.folder, used)}", flush=True)

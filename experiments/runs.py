@@ -1,0 +1,257 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of an experiment, and the data sets that they are fine-tuned on.
+
+`Runs` trains in one process, one run after the other. A run is identified by its
+options: the folder of a run is their hash. Finished runs are found and not repeated,
+interrupted ones resume, and tables share the runs that they have in common.
+
+    runs = Runs("experiments_output")
+    model = runs.pretrain(records="records", size="4/256/4", steps=1000)
+    for seed in range(5):
+        run = runs.fine_tune(Classification, init_from=str(model.path), seed=seed, ...)
+        print(run.score)
+
+A JSON file maps the data sets of the paper to the options of the task's command. `kind`
+is the task, `name` that of a substitute. Paths are relative to `data_dir`;
+`train.tsv[:4000]` has the header and the first 4,000 further lines of a file, and
+`train-v2.0.json[:10]` the first ten articles of SQuAD's.
+
+    {"MNLI": {"name": "SICK", "kind": "classification", "train_file": "SICK_train.txt",
+              "dev_file": "SICK_trial.txt", "text_a": "sentence_A",
+              "text_b": "sentence_B", "label": "entailment_judgment"},
+     "NER": {"name": "WNUT-17", "kind": "tagging", ...}}
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import hashlib
+import importlib
+import json
+import math
+import pathlib
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bert_tf import cli, finetuning, training
+from bert_tf.lazy import lazy_import
+
+keras = lazy_import("keras")
+
+# Options that do not change the result of a run.
+_NOT_COMPARED = {"output", "export", "strategy", "save_every", "keep_checkpoints"}
+_RUN = "run.json"
+_KINDS = ("classification", "embedding", "multiple_choice")
+_KINDS += ("question_answering", "tagging")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    Attributes:
+        path: Its model directory; without weights unless they were kept.
+        command: The command that does the same, e.g. `tasks.classification`.
+        options: The options that differ from their defaults.
+        encoder: Name of the class of its encoder; "" for the default.
+        metrics: The contents of metrics.json; empty if the training diverged.
+        seconds: Processor time.
+    """
+
+    path: pathlib.Path
+    command: str
+    options: Mapping[str, Any]
+    encoder: str
+    metrics: Mapping[str, Any]
+    seconds: float
+
+    @property
+    def score(self) -> float:
+        """The dev score of the best epoch in percent; of a pre-training, the perplexity
+        of masked LM on held-out text; NaN if the training diverged."""
+        if not self.metrics:
+            return math.nan
+        if "training" not in self.metrics:
+            return math.exp(self.metrics["val_mlm_loss"])
+        is_percent = self.command == "tasks.question_answering"
+        return self.metrics["training"]["score"] * (1 if is_percent else 100)
+
+
+class Runs:
+    """The runs in a folder.
+
+    Args:
+        folder: Has a folder `pretrain`, and one per kind of task, with the runs.
+
+    Attributes:
+        used: The runs that were trained or found since the start, by path.
+    """
+
+    def __init__(self, folder: str | pathlib.Path):
+        self.folder = pathlib.Path(folder)
+        self.used: dict[pathlib.Path, Run] = {}
+
+    def pretrain(self, *, encoder_class: type | None = None, **options: Any) -> Run:
+        """Pre-trains an encoder, as `training.pretrain`."""
+        config = training.PretrainConfig(output="", **options)
+        return self._run("bert_tf.pretrain", config, training.pretrain, encoder_class)
+
+    def fine_tune(
+        self,
+        task_class: type[finetuning.Task],
+        *,
+        encoder_class: type | None = None,
+        keep: bool = False,
+        **options: Any,
+    ) -> Run:
+        """Fine-tunes an encoder, as `finetuning.fine_tune`.
+
+        Args:
+            task_class: The task.
+            encoder_class: As in `finetuning.fine_tune`.
+            keep: Whether to keep the weights, also those of a run that is found.
+            **options: The options of `task_class.Config`, but for `output`.
+        """
+        config = task_class.Config(output="", **options)
+
+        def train(config: Any, encoder_class: type | None) -> Mapping[str, Any]:
+            return finetuning.fine_tune(task_class, config, encoder_class=encoder_class)
+
+        command = f"tasks.{task_class.kind}"
+        return self._run(command, config, train, encoder_class, keep)
+
+    def _run(
+        self,
+        command: str,
+        config: cli.Options,
+        train: Callable[..., Mapping[str, Any]],
+        encoder_class: type | None,
+        keep: bool = True,
+    ) -> Run:
+        """Returns the run of some options, after training it if necessary."""
+        options = {
+            field.name: value
+            for field in dataclasses.fields(config)
+            if (value := getattr(config, field.name)) != field.default
+            and field.name not in _NOT_COMPARED
+        }
+        name = encoder_class.__name__ if encoder_class else ""
+        identity = {"command": command, "options": options, "encoder": name}
+        inside = str(options.get("init_from", ""))
+        if inside.startswith(f"{self.folder}/"):  # The folder may be moved.
+            identity["options"] = options | {"init_from": inside[len(str(self.folder)) :]}
+        text = json.dumps(identity, sort_keys=True)
+        path = self.folder / command.rpartition(".")[2]
+        path /= hashlib.sha256(text.encode()).hexdigest()[:12]
+        file, found = path / _RUN, {}
+        if file.exists():
+            found = json.loads(file.read_text(encoding="utf-8"))
+        if keep and found.get("metrics") and not any(path.glob("*.safetensors")):
+            shutil.rmtree(path)  # Trains again: the weights were not kept.
+            found = {}
+        if not found:
+            print(f"\n--- {path}: {command} {name} {options}", flush=True)
+            found = {**identity, "metrics": {}, "seconds": -time.process_time()}
+            try:
+                output = dataclasses.replace(config, output=str(path))
+                found["metrics"] = train(output, encoder_class=encoder_class)
+            except training.DivergedError as error:
+                print(f"Diverged: {error}")
+                path.mkdir(parents=True, exist_ok=True)
+            found["seconds"] += time.process_time()
+            keras.backend.clear_session()  # Else the graphs of all runs stay.
+            gc.collect()
+            file.write_text(json.dumps(found, indent=1), encoding="utf-8")
+            for weights in path.glob("*.safetensors") if not keep else ():
+                weights.unlink()
+        run = Run(**{**found, "path": path, "options": options})
+        return self.used.setdefault(path, run)
+
+
+# --- Data sets -------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSet:
+    """A data set to fine-tune on.
+
+    Attributes:
+        name: Its name, which may be that of a substitute for the paper's.
+        task_class: Its task.
+        options: Options of the task's command.
+    """
+
+    name: str
+    task_class: type[finetuning.Task]
+    options: Mapping[str, Any]
+
+
+def find_task(kind: str) -> type[finetuning.Task]:
+    """Returns the class of the task `tasks.<kind>`."""
+    tasks = f"{__package__.removesuffix('experiments')}tasks"  # Or bert_tf.tasks.
+    module = importlib.import_module(f"{tasks}.{kind}")
+    classes = (x for x in vars(module).values() if getattr(x, "kind", None) == kind)
+    return next(x for x in classes if issubclass(x, finetuning.Task))
+
+
+def read_data_sets(
+    path: str | pathlib.Path, data_dir: str, folder: pathlib.Path
+) -> dict[str, DataSet]:
+    """Reads a file of data sets; see the top of this module.
+
+    Args:
+        path: The file.
+        data_dir: The folder that its paths are relative to.
+        folder: Where to write parts of files.
+
+    Returns:
+        The data sets by the paper's names.
+
+    Raises:
+        ValueError: The file is not JSON, or an entry has a wrong kind or option.
+    """
+    try:
+        entries = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} must be a JSON file: {error}") from error
+    found = {}
+    for name, entry in entries.items():
+        options = dict(entry)
+        kind, own_name = options.pop("kind", None), options.pop("name", name)
+        if kind not in _KINDS:
+            raise ValueError(
+                f"{path}, {name}: kind must be one of {', '.join(_KINDS)}. Got {kind!r}."
+            )
+        task_class = find_task(kind)
+        known = {field.name for field in dataclasses.fields(task_class.Config)}
+        if unknown := sorted(options.keys() - known):
+            raise ValueError(
+                f"{path}, {name}: tasks.{kind} has no option {', '.join(unknown)}."
+            )
+        for key in options.keys() & {"train_file", "dev_file", "test_file", "data_dir"}:
+            options[key] = _part(str(pathlib.Path(data_dir, options[key])), folder)
+        found[name] = DataSet(own_name, task_class, options)
+    return found
+
+
+def _part(path: str, folder: pathlib.Path) -> str:
+    """Returns `path`; for `path[a:b]`, a file with a part of it."""
+    if not (parts := re.fullmatch(r"(.*)\[(\d*):(\d*)\]", path)):
+        return path
+    source, *bounds = parts.groups()
+    chosen = slice(*(int(bound) if bound else None for bound in bounds))
+    name, text = pathlib.Path(source), pathlib.Path(source).read_text(encoding="utf-8")
+    if name.suffix == ".json":
+        text = json.dumps({"data": json.loads(text)["data"][chosen]})
+    else:
+        header, *lines = text.splitlines(keepends=True)
+        text = "".join([header, *lines[chosen]])
+    part = folder / "data" / f"{name.parent.name}-{'-'.join(bounds)}-{name.name}"
+    part.parent.mkdir(parents=True, exist_ok=True)
+    part.write_text(text, encoding="utf-8")
+    return str(part)
