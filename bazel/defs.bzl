@@ -23,7 +23,7 @@ def library(name = None, srcs = None, deps = []):
     py_library(
         name = name or native.package_name().split("/")[-1],
         srcs = native.glob(["*.py"]) if srcs == None else srcs,
-        data = native.glob(["*.html", "*.pyi", "*.txt", "py.typed"], allow_empty = True),
+        data = native.glob(["*.html", "*.json", "*.pyi", "*.txt", "py.typed"], allow_empty = True),
         visibility = ["//visibility:public"],
         deps = deps + ["//:requirements"],
     )
@@ -60,5 +60,5 @@ def pytest_tests():
             data = ["//:documents", "//:pyproject.toml"],
             legacy_create_init = 0,
             main = "//bazel:pytest_main.py",
-            deps = ["//benchmarks", "//bert_tf", "//tasks", "//tests:conftest", "//tests/toy"],
+            deps = ["//benchmarks", "//bert_tf", "//experiments", "//tasks", "//tests:conftest", "//tests/toy"],
         )

@@ -47,8 +47,9 @@ class AblationConfig(cli.Options):
         "ablations", help="Folder of the runs, which ablations share, and reports."
     )
     data_sets: str = cli.option(
-        str(pathlib.Path(__file__).with_name("data_sets.json")),
-        help="JSON file of the data sets and their substitutes.",
+        "",
+        help="JSON file of the data sets and their substitutes; by default "
+        "experiments/data_sets.json.",
         common=True,
     )
     data_dir: str = cli.option(
@@ -96,14 +97,13 @@ class Ablation:
     def __init__(self, options: AblationConfig, table: report.Table):
         self.options, self.table = options, table
         self.runs = Runs(options.output)
-        self.data_sets = read_data_sets(
-            options.data_sets, options.data_dir, self.runs.folder
-        )
+        path = options.data_sets or pathlib.Path(__file__).with_name("data_sets.json")
+        self.data_sets = read_data_sets(path, options.data_dir, self.runs.folder)
         if columns := options.columns.split(",") if options.columns else []:
             if unknown := [x for x in columns if x not in self.data_sets]:
                 raise ValueError(
-                    f"--columns must be among {', '.join(self.data_sets)} of "
-                    f"{options.data_sets}. Got {', '.join(unknown)}."
+                    f"--columns must be among {', '.join(self.data_sets)} of {path}. "
+                    f"Got {', '.join(unknown)}."
                 )
             self.data_sets = {name: self.data_sets[name] for name in columns}
 

@@ -60,7 +60,7 @@ class LeftToRightBackbone(BertBackbone):
 
 @keras.saving.register_keras_serializable(package="experiments")
 class LeftToRightBiLstmBackbone(LeftToRightBackbone):
-    """`LeftToRightBackbone` with a BiLSTM, H / 2 units per direction, on its last layer.
+    """`LeftToRightBackbone` with a BiLSTM of H / 2 units per direction on top.
 
     For fine-tuning, with one sequence per row.
     """

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers, hidden size, heads (table 6, section 5.2).
 
-    python -m experiments.model_size --records=records --data_dir=data --output=ablations
+    python -m experiments.model_size --records=records --data_dir=data \\
+        --output=ablations
 
 Writes model_size.md, model_size.svg and model_size.csv to --output. Rerun to resume.
 """

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from bert_tf import data
 from bert_tf.lazy import lazy_import
+
 from .runs import Run
 
 figure = lazy_import("matplotlib.figure")
@@ -109,7 +110,9 @@ def markdown(table: Table) -> str:
     header, lines = [""], []
     has_paper = {
         column: any(
-            cell.paper is not None for (_, c), cell in table.cells.items() if c == column
+            cell.paper is not None
+            for (_, c), cell in table.cells.items()
+            if c == column
         )
         for column in table.columns
     }
@@ -221,7 +224,9 @@ def _draw_column(axes: Any, table: Table, column: str) -> None:
             mean, place, xerr=error, fmt="|", color=_OURS, markersize=12, capsize=3,
             label="mean, 95 % interval",
         )  # fmt: skip
-    paper = {place: cell.paper for place, cell in cells.items() if cell.paper is not None}
+    paper = {
+        place: cell.paper for place, cell in cells.items() if cell.paper is not None
+    }
     if paper:
         first = min(paper)
         ours = mean_and_interval(cells[first].scores)[0]

@@ -144,7 +144,9 @@ class Runs:
         identity = {"command": command, "options": options, "encoder": name}
         inside = str(options.get("init_from", ""))
         if inside.startswith(f"{self.folder}/"):  # The folder may be moved.
-            identity["options"] = options | {"init_from": inside[len(str(self.folder)) :]}
+            identity["options"] = options | {
+                "init_from": inside[len(str(self.folder)) :]
+            }
         text = json.dumps(identity, sort_keys=True)
         path = self.folder / command.rpartition(".")[2]
         path /= hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -225,7 +227,8 @@ def read_data_sets(
         kind, own_name = options.pop("kind", None), options.pop("name", name)
         if kind not in _KINDS:
             raise ValueError(
-                f"{path}, {name}: kind must be one of {', '.join(_KINDS)}. Got {kind!r}."
+                f"{path}, {name}: kind must be one of {', '.join(_KINDS)}. Got "
+                f"{kind!r}."
             )
         task_class = find_task(kind)
         known = {field.name for field in dataclasses.fields(task_class.Config)}

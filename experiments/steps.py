@@ -28,10 +28,11 @@ def main(options: AblationConfig) -> None:
     table.x_label = "% of the pre-training steps"
     study = Ablation(options, table)
     encoder = left_to_right.LeftToRightBackbone
-    changes = {"encoder_class": encoder, **left_to_right.LEFT_TO_RIGHT}
-    for _, (line, changes) in study.chosen(
-        {"masked LM": {}, "left-to-right": changes}.items()
-    ):
+    lines = {
+        "masked LM": {},
+        "left-to-right": {"encoder_class": encoder, **left_to_right.LEFT_TO_RIGHT},
+    }
+    for _, (line, changes) in study.chosen(lines.items()):
         model = study.pretrain(**changes)
         total = model.options["steps"]
         for share in range(1, SHARES + 1):

@@ -14,7 +14,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 COMMANDS = [
     f"{path.parent.name}.{path.stem}"
-    for folder in ("bert_tf", "tasks", "benchmarks")
+    for folder in ("bert_tf", "tasks", "experiments", "benchmarks")
     for path in sorted((ROOT / folder).glob("*.py"))
     if '\nif __name__ == "__main__":' in path.read_text(encoding="utf-8")
 ]
@@ -64,7 +64,7 @@ def test_help_needs_no_slow_imports(results, command):
     assert not SLOW_TO_IMPORT & set(modules)
 
 
-@pytest.mark.parametrize("package", ["bert_tf", "tasks"])
+@pytest.mark.parametrize("package", ["bert_tf", "tasks", "experiments"])
 def test_packages_list_their_commands(package):
     done = subprocess.run(
         [sys.executable, "-m", package], capture_output=True, text=True, cwd=ROOT

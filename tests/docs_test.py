@@ -41,7 +41,7 @@ PAGES = sorted(
 )
 COMMANDS = {
     ".".join(file.relative_to(ROOT).with_suffix("").parts): file
-    for folder in ("bert_tf", "tasks", "benchmarks")
+    for folder in ("bert_tf", "tasks", "experiments", "benchmarks")
     for file in sorted((ROOT / folder).glob("*.py"))
     if '\nif __name__ == "__main__":' in file.read_text(encoding="utf-8")
 }
@@ -62,7 +62,7 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
     joined = re.sub(r"\\?\n +(?=--)", " ", text.replace("\\\n", " "))
     found = []
     for module, line in re.findall(
-        r"python -m ((?:bert_tf|tasks|benchmarks)\.\w+)(.*)", joined
+        r"python -m ((?:bert_tf|tasks|experiments|benchmarks)\.\w+)(.*)", joined
     ):
         line = line.partition("`")[0]
         if line.count("'") % 2:  # The end of `ssh --command='...'`.

@@ -16,7 +16,9 @@ import pytest
 from benchmarks import structure
 
 ROOT = pathlib.Path(__file__).parents[1]
-CHECKOUT = structure.Checkout(ROOT, ("bert_tf", "tasks", "benchmarks", "tests"))
+CHECKOUT = structure.Checkout(
+    ROOT, ("bert_tf", "tasks", "experiments", "benchmarks", "tests")
+)
 PACKAGES = sorted(CHECKOUT.index.keys() - {"bert_tf"})
 
 # From the bottom up: a module imports from its own package and from the lines above
@@ -50,7 +52,7 @@ def package(module: str) -> str:
 def goes_up(module: str, name: str, source: str) -> bool:
     if not module.startswith(("bert_tf.", "tasks.")) or source in ("", "bert_tf"):
         return False
-    if source.startswith(("tests", "benchmarks")):
+    if source.startswith(("tests", "benchmarks", "experiments")):
         return True
     importer, imported = map(structure.package_of, (module, source))
     return importer != imported and LEVEL[imported] >= LEVEL[importer]
@@ -80,7 +82,18 @@ def is_no_keras(module: str, name: str, source: str) -> bool:
     return package(module) == "bert_tf.modeling" and not is_allowed
 
 
+def is_not_stable(module: str, name: str, source: str) -> bool:
+    """Experiments use what docs/adding_a_task.md promises to users."""
+    is_used = module.startswith("experiments.") and name.startswith("bert_tf.")
+    page = (ROOT / "docs/adding_a_task.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(bert_tf\.\w+)` \| (.*) \|$", page, re.MULTILINE)
+    stable = {f"{x}.{n}" for x, names in rows for n in re.findall(r"`(\w+)`", names)}
+    parts = name.split(".")[:3]
+    return is_used and len(parts) == 3 and ".".join(parts) not in stable
+
+
 RULES = (goes_up, is_of_another_task_or_test, bypasses_the_interface, is_no_keras)
+RULES += (is_not_stable,)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -140,7 +153,7 @@ def test_requirements_are_the_dependencies_and_extras():
 
 @pytest.mark.slow
 def test_wheel_holds_all_modules_and_data_files(tmp_path):
-    source, packages = tmp_path / "source", ("bert_tf", "tasks")
+    source, packages = tmp_path / "source", ("bert_tf", "tasks", "experiments")
     documents = ("pyproject.toml", "README.md", "LICENSE")
     for name in packages:
         ignored = shutil.ignore_patterns("__pycache__", ".*")
@@ -150,7 +163,7 @@ def test_wheel_holds_all_modules_and_data_files(tmp_path):
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
     build += ["--no-build-isolation", f"--wheel-dir={tmp_path}", str(source)]
     expected = {
-        re.sub("^tasks/", "bert_tf/tasks/", str(file.relative_to(source)))
+        re.sub("^(?=tasks|experiments)", "bert_tf/", str(file.relative_to(source)))
         for name in packages
         for file in (source / name).rglob("*.*")
     }

@@ -21,10 +21,10 @@ from tqdm import tqdm
 
 from bert_tf import checkpoints, data, lazy, serving, storage, training
 from bert_tf.checkpoints import Checkpoint, ModelDirectory
-from bert_tf.modeling import BertBackbone, encoder_name
 from bert_tf.finetuning import distillation
 from bert_tf.finetuning.task import FinetuneConfig, PredictConfig, Task
 from bert_tf.finetuning.train import FineTuning
+from bert_tf.modeling import BertBackbone, encoder_name
 
 _EXPORT_LATER = "omit it and export the model later, with python -m bert_tf.export"
 

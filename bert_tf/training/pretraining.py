@@ -399,7 +399,8 @@ def masked_batches(
     """
     batch_size = phase.batch_size
     masking: dict[str, Any] = {
-        name: getattr(options, name) for name in ("mask_token_rate", "random_token_rate")
+        name: getattr(options, name)
+        for name in ("mask_token_rate", "random_token_rate")
     }
     if split == "train":
         first_step += math.ceil(phase.rows_read / batch_size)
