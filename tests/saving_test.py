@@ -48,7 +48,7 @@ def test_every_registered_class_loads_after_importing_bert_tf(
         heads.ChoiceScorer(backbone),
         heads.FeatureTagger(backbone, 3, "last", 4),
         heads.SentenceEncoder(backbone, embedding),
-        heads.SequenceClassifier(backbone, 2),
+        heads.SequenceClassifier(backbone, 2, multi_label=True),
         heads.SpanPredictor(backbone),
         heads.TokenClassifier(backbone, 3),
     ]

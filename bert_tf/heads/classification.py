@@ -37,6 +37,16 @@ def output_layer(
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
+class WeightedBinaryCrossentropy(keras.losses.BinaryCrossentropy):
+    """Binary cross-entropy of C labels, whose sample weights may be [B] or [B, C]."""
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        if sample_weight is not None and len(sample_weight.shape) > 1:
+            y_true, y_pred = y_true[..., None], y_pred[..., None]
+        return super().__call__(y_true, y_pred, sample_weight)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
 class SequenceClassifier(BertModel):
     """`BertBackbone` with dropout and a dense layer over the pooled output.
 
@@ -74,7 +84,7 @@ class SequenceClassifier(BertModel):
 
     def _losses_and_metrics(self):
         if self.multi_label:
-            return {"loss": keras.losses.BinaryCrossentropy(from_logits=True)}
+            return {"loss": WeightedBinaryCrossentropy(from_logits=True)}
         if self.num_classes == 1:
             return {"loss": keras.losses.MeanSquaredError()}
         return super()._losses_and_metrics()

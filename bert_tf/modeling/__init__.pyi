@@ -4,11 +4,11 @@ from bert_tf.modeling.backbone import BertBackbone as BertBackbone
 from bert_tf.modeling.backbone import BertModel as BertModel
 from bert_tf.modeling.backbone import encoder_name as encoder_name
 from bert_tf.modeling.backbone import find_encoder as find_encoder
-from bert_tf.modeling.backbone import sum_losses as sum_losses
 from bert_tf.modeling.backend import Dropout as Dropout
 from bert_tf.modeling.bert import EncoderLayer as EncoderLayer
 from bert_tf.modeling.bert import dense_layer as dense_layer
 from bert_tf.modeling.config import HUGGING_FACE_ACTIVATIONS as HUGGING_FACE_ACTIVATIONS
 from bert_tf.modeling.config import MASKED_SCORE as MASKED_SCORE
 from bert_tf.modeling.config import BertConfig as BertConfig
+from bert_tf.modeling.losses import sum_losses as sum_losses
 from bert_tf.modeling.pretrainer import BertPretrainer as BertPretrainer

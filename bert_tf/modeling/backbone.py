@@ -20,6 +20,7 @@ from bert_tf.modeling.bert import (
     take_positions,
 )
 from bert_tf.modeling.config import BertConfig
+from bert_tf.modeling.losses import check_class_weight, check_logits, cross_entropies
 
 
 class EncoderModel(keras.Model):
@@ -293,16 +294,8 @@ class BertModel(EncoderModel):
         XLA makes a step slower (docs/results.md), and else Keras' default.
 
         Raises:
-            ValueError: The loss is a cross-entropy of probabilities.
+            ValueError: A loss or a metric of Keras takes probabilities.
         """
-        for x in keras.tree.flatten(loss):
-            is_name = isinstance(x, str) and "crossentropy" in x.lower()
-            config = x.get_config() if isinstance(x, keras.losses.Loss) else {}
-            if is_name or config.get("from_logits") is False:
-                raise ValueError(
-                    f"{self.name} returns logits. The loss must be an instance of "
-                    f"`keras.losses.Loss` with from_logits=True. Received: {x!r}"
-                )
         given = {"loss": loss, "metrics": metrics, "weighted_metrics": weighted_metrics}
         given = {name: value for name, value in given.items() if value is not None}
         defaults = {"jit_compile": False if backend.cpu_only() else "auto"}
@@ -316,6 +309,8 @@ class BertModel(EncoderModel):
             defaults.pop("weighted_metrics", None)
         if loss_weights is not None:
             defaults["loss_weights"] = loss_weights
+        losses = (defaults | given).get("loss")
+        check_logits(self, losses, [metrics, weighted_metrics])
         super().compile(optimizer, **defaults | given | kwargs)
 
     def compile_from_config(self, config):
@@ -330,6 +325,9 @@ class BertModel(EncoderModel):
     def _losses_and_metrics(self) -> dict[str, Any]:
         return cross_entropies(self.output)
 
+    fit = check_class_weight(keras.Model.fit)
+    train_on_batch = check_class_weight(keras.Model.train_on_batch)
+
     def compute_loss(self, x=None, y=None, y_pred=None, *args, **kwargs):
         if isinstance(y_pred, Mapping) and isinstance(y, list | tuple):
             raise ValueError(
@@ -343,30 +341,3 @@ class BertModel(EncoderModel):
         backbone = keras.saving.serialize_keras_object(self.backbone)
         arguments = {name: getattr(self, name) for name in self._arguments}
         return super().get_config() | {"backbone": backbone, **arguments}
-
-
-def cross_entropies(outputs: Any) -> dict[str, Any]:
-    """Returns the `compile` arguments for outputs that are logits of classes.
-
-    That is cross-entropy and accuracy of each output.
-    """
-    loss = keras.losses.SparseCategoricalCrossentropy
-    # `SparseCategoricalAccuracy` makes several passes over the logits.
-    accuracy = keras.metrics.SparseTopKCategoricalAccuracy
-    each = keras.tree.map_structure
-    return {
-        "loss": each(lambda _: loss(from_logits=True), outputs),
-        "weighted_metrics": each(lambda _: [accuracy(k=1, name="accuracy")], outputs),
-    }
-
-
-def sum_losses(model: keras.Model) -> None:
-    """Makes all losses of a compiled model weighted sums.
-
-    `Records.dataset` and `batching.batches` make weights that sum to one over the
-    global batch. Sums are then its mean on any number of replicas, which a mean of the
-    replicas' means is not.
-    """
-    for loss in keras.tree.flatten(model.loss):
-        if isinstance(loss, keras.losses.Loss):  # None if the model has its own step.
-            loss.reduction = "sum"
