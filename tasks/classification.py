@@ -107,6 +107,11 @@ class Classification(finetuning.TableTask):
             help="What labels are. auto: classes, or the scores of --task=stsb.",
             choices=("auto", "classification", "regression"),
         )
+        class_weight: str = cli.option(
+            "",
+            help="balanced: all classes have the same weight in the loss.",
+            choices=("", "balanced"),
+        )
         long_text: str = cli.option(
             "truncate",
             help="Truncate texts above --max_sequence_length, or cut them into windows "
@@ -144,6 +149,8 @@ class Classification(finetuning.TableTask):
             )
         self.labels = ()
         if self.problem == "regression":
+            if options.class_weight:
+                raise ValueError("--class_weight requires classes, not scores.")
             # The model is trained on standardized scores.
             values = finetuning.scores(train)
             details = {"mean": values.mean().item(), "deviation": values.std().item()}
@@ -224,15 +231,18 @@ class Classification(finetuning.TableTask):
         """Returns a split of texts, or of windows that weigh 1 in total per text."""
         rows = self.head.encode(*zip(*(row.inputs for row in self.data[name])))
         targets, weights = self.gold[name], None
+        if self.options.class_weight and name == "train":
+            weights = finetuning.balanced_weights(targets)
         if targets is not None and not self.labels:
             targets = targets[:, np.newaxis] - self.settings["mean"]
             targets = (targets / self.settings["deviation"]).astype(np.float32)
         if self.in_windows:
             source = rows.row.numpy()
-            weights = tf.constant(1 / np.bincount(source)[source], tf.float32)
+            share = np.float32(1 / np.bincount(source)[source])
+            weights = share if weights is None else (weights[source].T * share).T
             targets = None if targets is None else targets[source]
-        targets = None if targets is None else tf.constant(targets)
-        return finetuning.Split(name, rows, targets, weights)
+        columns = (None if x is None else tf.constant(x) for x in (targets, weights))
+        return finetuning.Split(name, rows, *columns)
 
     def evaluate(self, split, outputs, decision=None):
         gold, logits = self.gold[split.name], tf.constant(np.stack(outputs), tf.float64)

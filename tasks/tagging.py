@@ -62,6 +62,11 @@ class Tagging(finetuning.Task):
             choices=("sentence", "document"),
             common=True,
         )
+        class_weight: str = cli.option(
+            "",
+            help="balanced: all tags have the same weight in the loss.",
+            choices=("", "balanced"),
+        )
         features: str = cli.option(
             "",
             help="Train a BiLSTM on these activations of the frozen encoder.",
@@ -120,14 +125,16 @@ class Tagging(finetuning.Task):
         def of_tokens(values: np.ndarray) -> tf.RaggedTensor:
             return piece.with_values(tf.constant(np.append(values, 0)[piece.values]))
 
-        weights = of_tokens(np.float32(np.diff(word, prepend=-1) > 0))
+        weights = np.float32(np.diff(word, prepend=-1) > 0)
         gold = self.gold[name]
         if gold is None:
-            return finetuning.Split(name, windows, weights=weights)
+            return finetuning.Split(name, windows, weights=of_tokens(weights))
         indices = {label: index for index, label in enumerate(self.labels)}
         tags = np.array([indices[tag] for sentence in gold for tag in sentence])
+        if self.options.class_weight and name == "train":
+            weights *= finetuning.balanced_weights(tags)[word]
         targets = of_tokens(tags[word].astype(np.int32))
-        return finetuning.Split(name, windows, targets, weights)
+        return finetuning.Split(name, windows, targets, of_tokens(weights))
 
     def evaluate(self, split, outputs, decision=None):
         logits = [

@@ -1,5 +1,6 @@
 from bert_tf.finetuning import squad as squad
 from bert_tf.finetuning.batching import Split as Split
+from bert_tf.finetuning.batching import balanced_weights as balanced_weights
 from bert_tf.finetuning.batching import batches as batches
 from bert_tf.finetuning.batching import predict as predict
 from bert_tf.finetuning.conll import ColumnFile as ColumnFile

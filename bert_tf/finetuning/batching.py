@@ -25,6 +25,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import data, text
+from bert_tf.lazy import lazy_import
+
+sklearn = lazy_import("sklearn")
 
 _EMPTY = -1  # Marks a row of a batch without an example.
 
@@ -62,6 +65,23 @@ class Split:
         """Tokens of each example, or of its longest row [N]."""
         lengths = self.rows.lengths.numpy()
         return lengths.reshape(len(lengths), -1).max(axis=1)
+
+
+def balanced_weights(targets: np.ndarray) -> np.ndarray:
+    """Returns weights for which all classes have the same total weight.
+
+    They are those of scikit-learn's `compute_class_weight`: N / (classes * frequency).
+
+    Args:
+        targets: Classes [N]; or 0 and 1 for labels [N, L], each balanced by itself.
+
+    Returns:
+        float32, of the shape of `targets`.
+    """
+    columns = targets.reshape(len(targets), -1).T
+    weigh = sklearn.utils.class_weight.compute_sample_weight
+    weights = np.stack([weigh("balanced", column) for column in columns], axis=1)
+    return weights.reshape(targets.shape).astype(np.float32)
 
 
 def bucket_lengths(lengths: np.ndarray, max_length: int) -> np.ndarray:

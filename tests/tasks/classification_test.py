@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import scipy.special
 import sklearn.metrics
+import sklearn.utils
 
-from bert_tf.finetuning import correlations
+from bert_tf.finetuning import batches, correlations
+from bert_tf.modeling import BertBackbone, sum_losses
 from tasks.classification import Classification, best_thresholds
 from tests.toy import tables
 from tests.toy.tables import write
@@ -392,6 +394,51 @@ def test_truncation_and_windows(read, long_text, rows):
     np.testing.assert_array_equal(split.targets, [1] * windows + [0, 0])
     if windows > 1:  # Texts have equal weight.
         np.testing.assert_allclose(split.weights, [1 / windows] * windows + [1, 1])
+
+
+BALANCED = "text\tlabel\ta\tb\nabc\tx\t1\t1\nabd\tx\t0\t1\n"
+BALANCED += "abe fghi\tx\t1\t1\nabf\ty\t1\t1\n"
+
+
+@pytest.mark.parametrize("label", ["label", "a,b"])
+@pytest.mark.parametrize("long_text", ["truncate", "window_mean"])
+@pytest.mark.filterwarnings("ignore:A single label was found")
+def test_balanced_class_weights(read, tiny_config, label, long_text):
+    options = {"label": label, "long_text": long_text, "max_sequence_length": 7}
+    task = read(BALANCED, text_a="text", class_weight="balanced", **options)
+    split, gold = task.dataset("train"), task.gold["train"]
+    weigh = functools.partial(sklearn.utils.compute_class_weight, "balanced")
+    columns = gold.reshape(4, -1).T
+    weights = [weigh(classes=np.unique(x), y=x)[x.astype(int) - x.min().astype(int)]
+               for x in columns]  # fmt: skip
+    weights = np.transpose(weights).reshape(gold.shape)
+    if long_text == "window_mean":  # The third text has two windows of equal weight.
+        source = split.rows.row.numpy()
+        weights = (weights[source].T / np.bincount(source)[source]).T
+        gold = gold[source]
+    np.testing.assert_allclose(split.weights, weights, rtol=1e-6)
+
+    model = task.head.build(BertBackbone(tiny_config))
+    model.compile("sgd", run_eagerly=True)
+    sum_losses(model)
+    x, y, batch_weights = next(iter(batches(split, len(split), 7)))
+    loss = model.test_on_batch(x, y, batch_weights, return_dict=True)["loss"]
+    logits, y = np.float64(model.predict(x, verbose=0)), y.numpy()
+    if label == "label":
+        entropies = scipy.special.logsumexp(logits, axis=1) - logits[range(len(y)), y]
+    else:
+        entropies = np.logaddexp(0, logits) - y * logits
+    assert loss == pytest.approx(np.sum(entropies * batch_weights), rel=1e-5)
+    assert batch_weights.numpy().sum() == pytest.approx(1)
+    assert sorted(np.ravel(batch_weights)) == pytest.approx(
+        sorted(np.ravel(weights / weights.sum()))
+    )
+
+
+def test_class_weights_of_scores_are_refused(read):
+    table = "text\tlabel\na\t0.5\nb\t1.5\n"
+    with pytest.raises(ValueError, match="--class_weight requires classes"):
+        read(table, **OWN, problem="regression", class_weight="balanced")
 
 
 def test_maximum_of_window_logits(read):

@@ -46,6 +46,15 @@ def pieces(task, split):
     return [" ".join(tokens[row]) for row in token_rows(split)]
 
 
+def test_balanced_class_weights_of_words(read):
+    """Two words of three have the tag O; the second piece of a word has no weight."""
+    task = read("the O\ncats B-P\nmat O\n", class_weight="balanced")
+    assert pieces(task, task.dataset("train")) == ["[CLS] the cat ##s mat [SEP]"]
+    weights = task.dataset("train").weights.to_list()[0]
+    assert weights == pytest.approx([0, 0.75, 1.5, 0, 0.75, 0])
+    assert task.dataset("dev").weights.to_list() == [[0, 1, 1, 0, 1, 0]]
+
+
 def as_outputs(split, num_tags):
     """Logits that are right for all tokens with a weight, and random for others."""
     rng = np.random.default_rng(0)
