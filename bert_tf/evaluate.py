@@ -2,23 +2,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluates the masked-LM head of a checkpoint on text: loss, accuracy, perplexity.
 
-    python -m bert_tf.evaluate --model_dir=models/mini --input='text/*'
+    python -m bert_tf.evaluate --model_dir=models/mini --records=records
     python -m bert_tf.evaluate --model_dir=hf://google-bert/bert-base-uncased \\
         --input='text/*' --output=masked.jsonl
 
-Input: any checkpoint with a masked-LM head, and text as for bert_tf.corpus. The tokens
-are those of the checkpoint's tokenizer, masked as in pre-training: 15 % are predicted,
-of which 80 % become [MASK] and 10 % a random token. The same flags give the same masks.
---output writes the masked rows as JSON lines, with the names of transformers, whose
-models have the same loss on them.
+Input: any checkpoint with a masked-LM head, and the validation rows of records that
+bert_tf.corpus wrote with its vocabulary; or text, of which it writes temporary records.
+Tokens are masked as in pre-training: 15 % are predicted, of which 80 % become [MASK]
+and 10 % a random token. The same flags give the same masks. --output writes the masked
+rows as JSON lines, with the names of transformers, whose models have the same loss on
+them.
 
 Compare losses only between models with the same vocabulary.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator
+import os
+import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -33,20 +37,22 @@ class EvaluateConfig(data.TextFilesConfig):
     model_dir: str = cli.option(
         help="Model directory, checkpoint of another project, or a handle (hf://...)."
     )
+    records: str = cli.option(
+        "", help="Folder of bert_tf.corpus. Its validation rows are read.", common=True
+    )
+    input: str = cli.option(
+        "", help="Instead of --records: text files, as for bert_tf.corpus.", common=True
+    )
     max_sequence_length: int = cli.option(
-        0, help="Tokens per row; 0: as many as the checkpoint has.", minimum=0
+        0,
+        help="Tokens per row of --input; 0: as many as the checkpoint has.",
+        minimum=0,
     )
     mask_selection_rate: float = cli.option(
         0.15, help="Fraction of the tokens to predict.", minimum=0, maximum=1
     )
     whole_word_masking: bool = cli.option(
         False, help="Mask all tokens of a word together."
-    )
-    max_rows: int = cli.option(
-        0,
-        help="Evaluate this many rows, the first ones; 0: all.",
-        minimum=0,
-        common=True,
     )
     seed: int = cli.option(0, help="Seed of the masks.", minimum=0)
     output: str = cli.option("", help="File for the masked rows: .jsonl.", common=True)
@@ -55,36 +61,68 @@ class EvaluateConfig(data.TextFilesConfig):
 
 def main(options: EvaluateConfig) -> dict[str, float]:
     """Prints and returns the metrics, see `training.masked_lm_metrics`."""
+    if bool(options.records) == bool(options.input):
+        raise ValueError("Pass either --records or --input.")
     checkpoint = checkpoints.open_checkpoint(options.model_dir, head=options.head)
-    texts = data.list_texts(options)
-    print(data.preview(texts))
-    documents = (" ".join(x) for text in texts for x in text.documents())
-    names = ("max_sequence_length", "max_rows", "seed")
-    names += ("mask_selection_rate", "whole_word_masking")
-    arguments = {name: getattr(options, name) for name in names}
-    batches = training.masked_rows(checkpoint, documents, **arguments)
-    if options.output:
-        batches = list(batches)
-        data.write_table(options.output, _rows(batches))
-    metrics = training.masked_lm_metrics(checkpoint, batches)
+    names = ("seed", "mask_selection_rate", "whole_word_masking")
+    masking = {name: getattr(options, name) for name in names}
+    with contextlib.ExitStack() as stack:
+        path, split = options.records, "validation"
+        if options.input:
+            path = stack.enter_context(tempfile.TemporaryDirectory())
+            split = "train"
+            _write_records(options, checkpoint, path)
+        records = data.Records(path)
+        metrics = training.masked_lm_metrics(checkpoint, records, split, **masking)
+        if options.output:
+            data.write_table(options.output, _rows(records, split, masking))
     print(
         f"Masked-LM loss {metrics['loss']:.4f}, accuracy {metrics['accuracy']:.2%}, "
-        f"perplexity {metrics['perplexity']:.2f}: {metrics['predictions']:,} "
-        f"predictions in {metrics['rows']:,} rows."
+        f"perplexity {metrics['perplexity']:.2f}: {metrics['rows']:,} rows."
     )
     return metrics
 
 
-def _rows(batches: Iterable[tuple[Any, Any, Any]]) -> Iterator[dict[str, Any]]:
+def _write_records(
+    options: EvaluateConfig, checkpoint: checkpoints.Checkpoint, folder: str
+) -> None:
+    """Writes records of all text, one sequence of sentences per row."""
+    vocabulary = os.path.join(folder, "vocab.txt")
+    checkpoint.vocabulary.write(vocabulary)
+    limit = checkpoint.architecture.max_sequence_length
+    fields = (field.name for field in dataclasses.fields(data.TextFilesConfig))
+    corpus = data.CorpusConfig(
+        **{name: getattr(options, name) for name in fields},
+        vocabulary=vocabulary,
+        output=folder,
+        lowercase=checkpoint.lowercase,
+        max_sequence_length=min(options.max_sequence_length or limit, limit),
+        short_sequence_probability=0,
+        next_sentence_prediction=False,
+        pack=False,
+        held_out_share=0,
+        num_workers=1,
+    )
+    data.prepare_corpus(corpus)
+
+
+def _rows(
+    records: data.Records, split: str, masking: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
     """Yields rows with the names of transformers, which ignores the label -100."""
-    for x, y, weights in batches:
-        labels = np.full(x["token_ids"].shape, -100)
-        row, column = np.nonzero(weights["mlm"])
-        positions = np.asarray(x["mask_positions"])[row, column]
-        labels[row, positions] = np.asarray(y["mlm"])[row, column]
-        columns = np.asarray(x["token_ids"]), np.asarray(x["padding_mask"]), labels
-        for ids, mask, wanted in zip(*(values.tolist() for values in columns)):
-            yield {"input_ids": ids, "attention_mask": mask, "labels": wanted}
+    if records.manifest["pairs_per_row"] > 1:
+        raise ValueError(
+            f"--output needs records of one pair per row. {records.path} has several: "
+            "write them with --pack=false."
+        )
+    dataset = records.dataset(split, batch_size=1, shuffle_buffer=0, **masking)
+    for x, y, weights in dataset.as_numpy_iterator():
+        labels, used = np.full(x["token_ids"].shape, -100), weights["mlm"] > 0
+        labels[0, x["mask_positions"][used]] = y["mlm"][used]
+        names = ("token_ids", "segment_ids", "padding_mask")
+        ids, segments, mask = (x[name][0].tolist() for name in names)
+        row = {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask}
+        yield row | {"labels": labels[0].tolist()}
 
 
 if __name__ == "__main__":

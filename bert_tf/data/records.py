@@ -129,7 +129,8 @@ class Records:
                 once, in order, with the same masks each time. Empty rows fill the last
                 batch. Metrics are the same for all batch sizes.
             batch_size: Number of rows in a global batch, B.
-            shuffle_buffer: Number of rows in the shuffle buffer.
+            shuffle_buffer: Number of rows in the shuffle buffer; 0 to read any split as
+                `"validation"`.
             first_step: Number of batches to skip when a run resumes.
             seed: Seed of shuffling and masking.
             **masking: Arguments of `Masker`, for example `whole_word_masking=True`.
@@ -146,7 +147,7 @@ class Records:
             return masker(self._parse(serialized, serialized.shape[0]), (seed, step))
 
         paths = self._paths(split)
-        if split != "train":
+        if split != "train" or not shuffle_buffer:
             dataset = tf.data.TFRecordDataset(paths)
             return _validation_batches(dataset, rows, batch_size, to_batch)
         # Each file is a part of the text: mix several of them.

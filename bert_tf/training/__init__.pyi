@@ -6,7 +6,6 @@ from bert_tf.training.distribution import (
     create_training_variables as create_training_variables,
 )
 from bert_tf.training.evaluation import masked_lm_metrics as masked_lm_metrics
-from bert_tf.training.evaluation import masked_rows as masked_rows
 from bert_tf.training.initialization import (
     initialize_from_corpus as initialize_from_corpus,
 )

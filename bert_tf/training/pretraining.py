@@ -23,6 +23,7 @@ from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer, encoder_n
 from bert_tf.training import report
 from bert_tf.training.devices import create_devices
 from bert_tf.training.distribution import Devices, check_batch_size
+from bert_tf.training.evaluation import check_tokens
 from bert_tf.training.initialization import initialize_from_corpus
 from bert_tf.training.loop import TrainingLoop, TrainingState
 from bert_tf.training.optimizers import AdamW, Lamb, Muon
@@ -204,24 +205,7 @@ def resolve_architecture(
     """
     vocabulary = phases[0].records.vocabulary
     if source:
-        if not vocabulary.extends(source.vocabulary):
-            raise ValueError(
-                f"--init_from={source.path} has another vocabulary than "
-                f"{options.records}. Write the records with the vocabulary of the "
-                "checkpoint, or one with further tokens at its end or in the place of "
-                "[unused...]."
-            )
-        rules, lowercase = source.rules, phases[0].records.manifest["lowercase"]
-        ours = lowercase, rules.strip_accents in (None, lowercase), True
-        others = (x for x in rules.added_tokens if not x.is_word(lowercase))
-        special = {vocabulary.tokens[number] for number in vocabulary.special_ids}
-        split = sorted({x.content for x in others} - special)
-        if split or (source.lowercase, True, rules.split_chinese) != ours:
-            raise ValueError(
-                f"--init_from={source.path} has another tokenizer than "
-                f"{options.records}, which lowercase={lowercase} and split added "
-                f"tokens: {split}. Received: lowercase={source.lowercase}, {rules}"
-            )
+        check_tokens(source, phases[0].records)
         if options.size or options.initialization != "normal":
             raise ValueError(
                 f"--init_from={source.path} has an architecture and trained weights. "

@@ -167,7 +167,6 @@ def test_masked_lm_loss(pretrained, tmp_path):
             predicted = int((row["labels"] >= 0).sum())
             losses += float(model(**row).loss) * predicted
             count += predicted
-    assert metrics["predictions"] == count
     assert metrics["loss"] == pytest.approx(losses / count, abs=1e-5)
 
 
