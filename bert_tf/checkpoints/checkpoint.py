@@ -87,6 +87,12 @@ class Checkpoint:
             lines.append(f"{len(self.weights)} weights found.")
         return lines
 
+    @property
+    def max_sequence_length(self) -> int:
+        """The maximum number of tokens of a row, by default that of positions."""
+        positions = self.architecture.max_sequence_length
+        return self.options.get("max_sequence_length", positions)
+
     # --- Weights ---------------------------------------------------------------
 
     def read_weights(self) -> dict[str, np.ndarray]:

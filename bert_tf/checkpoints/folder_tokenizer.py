@@ -319,13 +319,12 @@ def write_tokenizer(path: pathlib.Path, checkpoint: Checkpoint) -> None:
     added = rules.added_tokens or tuple(map(AddedToken, SPECIAL_TOKENS))
     original = _build_tokenizer(checkpoint, added)
     text_files.write_text(str(path / _TOKENIZER), original.to_str(pretty=True))
-    length = checkpoint.architecture.max_sequence_length
     config = {
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": checkpoint.lowercase,
         "strip_accents": rules.strip_accents,
         "tokenize_chinese_chars": rules.split_chinese,
-        "model_max_length": checkpoint.options.get("max_sequence_length", length),
+        "model_max_length": checkpoint.max_sequence_length,
         "model_input_names": _INPUTS if rules.second_segment else _INPUTS[::2],
         **_NAMES,
     }

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -97,9 +97,10 @@ def _garden_names(scope: str) -> weight_files.Names:
 # --- Reading ---------------------------------------------------------------------
 
 
-def detect(path: pathlib.Path, config: Mapping[str, Any]) -> bool:
-    """Returns whether a folder's only weights are those of a TensorFlow checkpoint."""
-    return bool(last_checkpoint(path)) and not any(path.glob("*.safetensors"))
+def detect(path: pathlib.Path, config: Mapping[str, Any]) -> Callable | None:
+    """Returns `open_folder` if a folder only has weights in a TensorFlow checkpoint."""
+    is_only = last_checkpoint(path) and not any(path.glob("*.safetensors"))
+    return open_folder if is_only else None
 
 
 def last_checkpoint(path: pathlib.Path) -> str | None:
@@ -113,11 +114,14 @@ def last_checkpoint(path: pathlib.Path) -> str | None:
     return str(files[-1].with_suffix("")) if files else None
 
 
-def open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
+def open_folder(
+    path: pathlib.Path, config: Mapping[str, Any], kind: str | None = None
+) -> Checkpoint:
     """Opens a folder of google-research/bert or of the Model Garden.
 
     Args:
         path: The folder.
+        config: Its config.json, which it may lack; bert_config.json is used instead.
         kind: The kind of head to read; by default the one that the tensors show.
 
     Raises:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -187,18 +187,23 @@ def _own_settings(path: pathlib.Path, config: Mapping[str, Any]) -> Mapping[str,
 # --- Reading ---------------------------------------------------------------------
 
 
-def detect(path: pathlib.Path, config: Mapping[str, Any]) -> bool:
-    """Returns whether transformers or this project wrote a folder's config.json."""
-    return bool(config.keys() & _CONFIG_KEYS)
+def detect(path: pathlib.Path, config: Mapping[str, Any]) -> Callable | None:
+    """Returns `open_folder` if transformers or this project wrote a config.json."""
+    return open_folder if config.keys() & _CONFIG_KEYS else None
 
 
 def open_folder(
-    path: pathlib.Path, kind: str | None = None, *, activation: str | None = None
+    path: pathlib.Path,
+    config: Mapping[str, Any],
+    kind: str | None = None,
+    *,
+    activation: str | None = None,
 ) -> Checkpoint:
     """Opens a folder that `BertModel.from_pretrained` or a head class can load.
 
     Args:
         path: The folder.
+        config: Its config.json.
         kind: The kind of head to read; by default that of the declared class.
         activation: As in `heads.Head.declare`.
 
@@ -206,10 +211,11 @@ def open_folder(
         ValueError: It is not a BERT, has no safetensors, or a file is damaged or
             contradicts another one.
     """
-    config, encoder = text_files.read_json_object(path / CONFIG, **_FIELDS), ""
+    text_files.check_fields(path / CONFIG, config, **_FIELDS)
+    encoder = ""
     if family := (config.get("bert_tf") or {}).get("model_type"):
         encoder = config["model_type"]
-        config["model_type"] = family
+        config = {**config, "model_type": family}
     class_name = _class_name(config)
     architecture = _architecture(path / CONFIG, config)
     doubt = f"{CONFIG} declares the class {class_name}, which is not supported."

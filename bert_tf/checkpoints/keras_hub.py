@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -63,16 +63,19 @@ _PREPROCESSING = {
 _TASKS = ("BertMaskedLM", "BertTextClassifier", "BertClassifier")
 
 
-def detect(path: pathlib.Path, config: Mapping[str, Any]) -> bool:
-    """Returns whether KerasHub wrote a folder's config.json."""
-    return "registered_name" in config
+def detect(path: pathlib.Path, config: Mapping[str, Any]) -> Callable | None:
+    """Returns `open_folder` if KerasHub wrote a folder's config.json."""
+    return open_folder if "registered_name" in config else None
 
 
-def open_folder(preset: str | pathlib.Path, kind: str | None = None) -> Checkpoint:
+def open_folder(
+    preset: str | pathlib.Path, config: Mapping[str, Any], kind: str | None = None
+) -> Checkpoint:
     """Opens a preset.
 
     Args:
         preset: The folder, or a handle that KerasHub downloads.
+        config: The config.json of the folder; empty for a handle.
         kind: The kind of head to read; by default that of the preset.
 
     Raises:
@@ -81,8 +84,8 @@ def open_folder(preset: str | pathlib.Path, kind: str | None = None) -> Checkpoi
     import keras_hub
 
     path, models = pathlib.Path(preset), keras_hub.models
-    # KerasHub downloads handles, which have no files here.
-    read_json_object(path / "config.json", config=dict, class_name=("BertBackbone",))
+    fields = {"config": dict, "class_name": ("BertBackbone",)}
+    check_fields(path / "config.json", config, **fields)
     task = read_json_object(path / "task.json").get("class_name")
     has_head = task in _TASKS and kind != "encoder"
     try:

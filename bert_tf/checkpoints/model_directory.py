@@ -44,8 +44,8 @@ _NOT_WEIGHTS = ("training_state/*", "logs/*")
 
 # --- Opening ---------------------------------------------------------------------
 
-# Modules with the functions `detect` and `open_folder`. The first that detects a folder
-# opens it: the config.json of a TensorFlow checkpoint may be a bert_config.json.
+# Modules with a function `detect`, which returns the function that opens a folder. The
+# order matters: the config.json of a TensorFlow checkpoint may be a bert_config.json.
 _FORMATS = (keras_hub, sentence_transformers, google, hugging_face)
 
 
@@ -73,7 +73,7 @@ def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
             path.removeprefix("hf://"), allow_patterns=_HUB_FILES
         )
     elif path.startswith(keras_hub.HANDLES):
-        return keras_hub.open_folder(path, head or None)
+        return keras_hub.open_folder(path, {}, head or None)
     path = storage.local_copy(path, _NOT_WEIGHTS)
     if not path.is_dir():
         handle = "Handles begin with hf:// or kaggle://."
@@ -89,8 +89,10 @@ def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
 def _open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
     """Opens a local folder; `kind` is `head` of `open_checkpoint`."""
     config = text_files.read_json_object(path / CONFIG)
-    format = next((x for x in _FORMATS if x.detect(path, config)), None)
-    if format is None:
+    for format in _FORMATS:
+        if open_folder := format.detect(path, config):
+            break
+    else:
         raise ValueError(
             f"{path} is not a checkpoint folder: it has neither the config.json of a "
             "BERT nor a TensorFlow checkpoint (*.index)."
@@ -100,7 +102,7 @@ def _open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
             f"`head` must not be set, because {path} declares its head. Received: "
             f"head={kind!r}"
         )
-    return format.open_folder(path, kind)
+    return open_folder(path, config, kind)
 
 
 # --- Model directories -----------------------------------------------------------
@@ -174,8 +176,7 @@ class ModelDirectory(Checkpoint):
 
         Readers drop them if another program has changed the layer `logits`.
         """
-        fingerprint = _open_folder(self.path).fingerprint(["logits"])
-        decision = {**decision, "fingerprint": fingerprint}
+        decision = {**decision, "fingerprint": self.fingerprint(["logits"])}
         config = text_files.read_json_object(self.path / CONFIG)
         config["bert_tf"]["head"]["decision"] = decision
         text_files.write_json(self.path / CONFIG, config)
@@ -220,6 +221,9 @@ class ModelDirectory(Checkpoint):
 
     def read_weights(self) -> dict[str, np.ndarray]:
         return _open_folder(self.path).read_weights()
+
+    def fingerprint(self, layers: Collection[str] = ()) -> str:
+        return _open_folder(self.path).fingerprint(layers)
 
     def load_weights(self, model: keras.Model) -> None:
         """Loads the weights that were written into `model`.

@@ -61,32 +61,14 @@ _DENSE = weight_files.names_of_layers(
 # --- Reading ---------------------------------------------------------------------
 
 
-def detect(path: pathlib.Path, config: Mapping[str, Any]) -> bool:
-    """Returns whether a folder has modules, or is a cross-encoder."""
-    return (path / MODULES).is_file() or _is_cross_encoder(path, config)
-
-
-def _is_cross_encoder(path: pathlib.Path, config: Mapping[str, Any]) -> bool:
-    if read_json_object(path / _MODEL_CONFIG).get("model_type") == "CrossEncoder":
-        return True
-    is_other = "bert_tf" in config or (path / MODULES).is_file()
-    return not is_other and bool(config.keys() & _CROSS_ENCODER_KEYS)
-
-
-def open_folder(path: pathlib.Path, kind: None = None) -> Checkpoint:
-    """Opens a folder of `SentenceTransformer` or `CrossEncoder`.
-
-    Raises:
-        ValueError: The encoder is not a BERT, or a module or an option of it is not
-            supported.
-    """
-    config = read_json_object(path / _CONFIG, sentence_transformers=dict)
-    if _is_cross_encoder(path, config):
-        checkpoint = _open_cross_encoder(path, config)
-    else:
-        checkpoint = _open_sentence_encoder(path)
-    format = f"{checkpoint.format}, sentence-transformers"
-    return dataclasses.replace(checkpoint, format=format)
+def detect(path: pathlib.Path, config: Mapping[str, Any]) -> Callable | None:
+    """Returns the function that opens a sentence encoder or a cross-encoder, if any."""
+    kind = read_json_object(path / _MODEL_CONFIG).get("model_type")
+    has_modules = (path / MODULES).is_file()
+    is_old = not has_modules and config.keys() & _CROSS_ENCODER_KEYS
+    if kind == "CrossEncoder" or (is_old and "bert_tf" not in config):
+        return open_cross_encoder
+    return open_sentence_encoder if has_modules else None
 
 
 def _modules(path: pathlib.Path, supported: str) -> dict[str, str]:
@@ -115,7 +97,15 @@ def _modules(path: pathlib.Path, supported: str) -> dict[str, str]:
     return found
 
 
-def _open_cross_encoder(path: pathlib.Path, config: Mapping[str, Any]) -> Checkpoint:
+def open_cross_encoder(
+    path: pathlib.Path, config: Mapping[str, Any], kind: None = None
+) -> Checkpoint:
+    """Opens a folder of `CrossEncoder`, with its config.json.
+
+    Raises:
+        ValueError: It is not a BERT, or a module or an option is not supported.
+    """
+    check_fields(path / _CONFIG, config, sentence_transformers=dict)
     if (path / MODULES).is_file():
         _modules(path, "Transformer")
     torch = (
@@ -127,20 +117,32 @@ def _open_cross_encoder(path: pathlib.Path, config: Mapping[str, Any]) -> Checkp
     # Exports would not add the prompts.
     check_fields(path, found, activation_fn=tuple(_ACTIVATIONS), prompts=())
     activation = _ACTIVATIONS.get(torch)
-    checkpoint = hugging_face.open_folder(path, "classification", activation=activation)
+    checkpoint = hugging_face.open_folder(
+        path, config, "classification", activation=activation
+    )
     head = {**checkpoint.head, "pairs": True}
     if activation or head.get("problem") == "regression":
         head["activation"] = activation or "sigmoid"  # The default of `CrossEncoder`.
-    return dataclasses.replace(checkpoint, head=head)
+    return dataclasses.replace(checkpoint, head=head, format=_format(checkpoint))
 
 
-def _open_sentence_encoder(path: pathlib.Path) -> Checkpoint:
+def open_sentence_encoder(
+    path: pathlib.Path, config: Mapping[str, Any], kind: None = None
+) -> Checkpoint:
+    """Opens a folder of `SentenceTransformer`, with its config.json.
+
+    Raises:
+        ValueError: The encoder is not a BERT, or a module or an option of it is not
+            supported.
+    """
     modules = _modules(path, r"Transformer, Pooling(, Dense)?(, Normalize)?")
-    encoder = hugging_face.open_folder(path / modules["Transformer"], "encoder")
+    if folder := modules["Transformer"]:
+        config = read_json_object(path / folder / _CONFIG)
+    encoder = hugging_face.open_folder(path / folder, config, "encoder")
     pooling = read_json_object(
         path / modules["Pooling"] / _CONFIG, include_prompt=(True,)
     )
-    config = read_json_object(path / _MODEL_CONFIG)
+    model_config = read_json_object(path / _MODEL_CONFIG)
     flags = [
         _POOLING_MODES.get(key, key)
         for key, value in pooling.items()
@@ -150,8 +152,8 @@ def _open_sentence_encoder(path: pathlib.Path) -> Checkpoint:
         "max_sequence_length": encoder.options["max_sequence_length"],
         "pooling": pooling.get("pooling_mode") or "+".join(flags) or "mean",
         "normalize": "Normalize" in modules,
-        "truncate_dim": config.get("truncate_dim"),
-        "similarity_fn_name": config.get("similarity_fn_name") or "cosine",
+        "truncate_dim": model_config.get("truncate_dim"),
+        "similarity_fn_name": model_config.get("similarity_fn_name") or "cosine",
     }
     weights = encoder.weights
     if "Dense" in modules:
@@ -162,7 +164,12 @@ def _open_sentence_encoder(path: pathlib.Path) -> Checkpoint:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     head = {**encoder.head, **head, **_prompts(path)}
-    return dataclasses.replace(encoder, head=head, weights=weights)
+    changes = {"head": head, "weights": weights, "format": _format(encoder)}
+    return dataclasses.replace(encoder, **changes)
+
+
+def _format(checkpoint: Checkpoint) -> str:
+    return f"{checkpoint.format}, sentence-transformers"
 
 
 def _read_dense(

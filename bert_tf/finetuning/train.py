@@ -19,7 +19,6 @@ from bert_tf.finetuning import batching
 from bert_tf.finetuning.distillation import Distiller
 from bert_tf.finetuning.report import finetuning_report
 from bert_tf.finetuning.task import Evaluation, Task
-from bert_tf.modeling import sum_losses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +124,6 @@ class FineTuning:
             optimizer = training.AdamW(schedule, weight_decay=options.weight_decay)
             trainable.compile(optimizer)
             trainable.jit_compile = devices.jit_compile
-            sum_losses(trainable)
             if self.teacher:
                 training.create_training_variables(trainable)
                 trainable = Distiller(task, self.teacher, trainable)

@@ -290,15 +290,14 @@ class BertModel(EncoderModel):
         Keras, a loss is the sum of the weighted losses divided by their number, and
         `BertPretrainer`, whose data have weights that sum to one, has the weighted sum.
 
-        `jit_compile` is False by default on TensorFlow without an accelerator, where
-        XLA makes a step slower (docs/results.md), and else Keras' default.
+        `jit_compile` is `backend.jit_compile()` by default.
 
         Raises:
             ValueError: A loss or a metric of Keras takes probabilities.
         """
         given = {"loss": loss, "metrics": metrics, "weighted_metrics": weighted_metrics}
         given = {name: value for name, value in given.items() if value is not None}
-        defaults = {"jit_compile": False if backend.cpu_only() else "auto"}
+        defaults = {"jit_compile": backend.jit_compile()}
         if getattr(optimizer, "dynamic_loss_scale", False):
             defaults["auto_scale_loss"] = False  # Keras would scale it, too.
         defaults |= self._losses_and_metrics()

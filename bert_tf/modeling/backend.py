@@ -150,6 +150,16 @@ def cpu_only() -> bool:
     return not any(keras.distribution.list_devices(kind) for kind in ("gpu", "tpu"))
 
 
+def jit_compile() -> str | bool:
+    """Returns the default of `compile`: whether XLA compiles the steps of a model.
+
+    On TensorFlow, only on GPUs: on CPUs, XLA makes steps slower (docs/results.md), and
+    a TPU compiles them anyway. Everywhere else, Keras' default.
+    """
+    is_slower = _is_tensorflow() and not keras.distribution.list_devices("gpu")
+    return False if is_slower else "auto"
+
+
 def check(condition, message: str, value):
     """Returns `value`. Raises ValueError with both unless the condition is true.
 

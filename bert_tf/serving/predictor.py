@@ -45,10 +45,10 @@ def load_signatures(
 def _load_model(checkpoint: Checkpoint, dtype: str) -> tuple[Head, keras.Model]:
     """Returns the head of a checkpoint, and its model with weights."""
     heads.check_declared(checkpoint.head, checkpoint.path)
-    architecture, kind = checkpoint.architecture, checkpoint.head["kind"]
     tokenizer = Tokenizer.from_checkpoint(checkpoint)
-    limit = {"max_sequence_length": architecture.max_sequence_length}
-    head = heads.find_head(kind)(checkpoint.head, limit | checkpoint.options, tokenizer)
+    limit = {"max_sequence_length": checkpoint.max_sequence_length}
+    head = heads.find_head(checkpoint.head["kind"])
+    head = head(checkpoint.head, {**checkpoint.options, **limit}, tokenizer)
     model = head.build(checkpoint.build_backbone(dtype))
     missing = ", ".join(sorted({*checkpoint.load_into(model)} - {*head.unused_layers}))
     problem = f"{checkpoint.path} has no weights for {missing}"

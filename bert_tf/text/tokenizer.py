@@ -90,6 +90,8 @@ class Tokenizer(keras.layers.Layer):
     def from_checkpoint(cls, checkpoint: Any, **arguments: Any) -> Tokenizer:
         """Returns the tokenizer of a checkpoint, with its casing and maximum length.
 
+        It cuts texts where `bert_tf.load` does.
+
         Args:
             checkpoint: A `Checkpoint`, or its path as for
                 `BertBackbone.from_checkpoint`.
@@ -104,10 +106,9 @@ class Tokenizer(keras.layers.Layer):
             from bert_tf.checkpoints import open_checkpoint
 
             checkpoint = open_checkpoint(checkpoint)
-        length = checkpoint.architecture.max_sequence_length
-        arguments = {"max_sequence_length": length, **arguments}
+        length = {"max_sequence_length": checkpoint.max_sequence_length}
         vocabulary, lowercase = checkpoint.vocabulary, checkpoint.lowercase
-        return cls(vocabulary, lowercase, rules=checkpoint.rules, **arguments)
+        return cls(vocabulary, lowercase, rules=checkpoint.rules, **length | arguments)
 
     def __repr__(self) -> str:
         return f"Tokenizer({self.vocabulary!r}, lowercase={self.lowercase})"
@@ -127,10 +128,10 @@ class Tokenizer(keras.layers.Layer):
                 "in the input pipeline, dataset.map(tokenizer), and build the model on "
                 f"the inputs of the encoder. Received: {texts}"
             )
-        return self.encode(*texts)
+        return self._encode(texts)
 
     def call(self, text: tf.Tensor, text_b: tf.Tensor | None = None):
-        return self.encode(text, text_b)
+        return self._encode([text] if text_b is None else [text, text_b])
 
     def compute_output_spec(self, text: Any, text_b: Any = None) -> dict[str, Any]:
         shape = (*text.shape, None)
@@ -226,7 +227,17 @@ class Tokenizer(keras.layers.Layer):
                 text is not strings [B], or `text_a` and `text_b` differ in size.
             tf.errors.InvalidArgumentError: In a graph, they differ in size.
         """
-        texts = _strings(*(text for text in (text_a, text_b) if text is not None))
+        texts = _strings(text_a, text_b)
+        return self._encode(texts, max_sequence_length, padded_length, allow_mask)
+
+    def _encode(
+        self,
+        texts: Sequence[tf.Tensor],
+        max_sequence_length: int | None = None,
+        padded_length: int | None = None,
+        allow_mask: bool = False,
+    ) -> dict[str, tf.Tensor]:
+        """Does what `encode` does, for checked texts."""
         is_single = texts[0].shape.rank == 0
         if max_sequence_length is None:
             max_sequence_length = self.max_sequence_length
@@ -234,8 +245,7 @@ class Tokenizer(keras.layers.Layer):
             max_sequence_length = min(max_sequence_length, padded_length)
         elif is_single:
             padded_length = max_sequence_length
-        limit = {"max_sequence_length": max_sequence_length}
-        rows = self.rows(*texts, **limit, allow_mask=allow_mask)
+        rows = self._rows(texts, max_sequence_length, allow_mask)
         inputs = rows.inputs(padded_length)
         return {name: x[0] for name, x in inputs.items()} if is_single else inputs
 
@@ -251,7 +261,13 @@ class Tokenizer(keras.layers.Layer):
 
         The arguments are those of `encode`.
         """
-        texts = _strings(*(text for text in (text_a, text_b) if text is not None))
+        texts = _strings(text_a, text_b)
+        return self._rows(texts, max_sequence_length, allow_mask)
+
+    def _rows(
+        self, texts: Sequence[tf.Tensor], max_sequence_length: int, allow_mask: bool
+    ) -> Rows:
+        """Does what `rows` does, for checked texts."""
         texts = [*map(_batch, texts)]
         num_special = len(texts) + 1
         if max_sequence_length < num_special:
@@ -259,7 +275,7 @@ class Tokenizer(keras.layers.Layer):
                 f"`max_sequence_length` must be at least {num_special}, the number of "
                 f"special tokens. Received: max_sequence_length={max_sequence_length}"
             )
-        if text_b is not None:
+        if len(texts) > 1:
             tf.debugging.assert_equal(
                 tf.size(texts[0]),
                 tf.size(texts[1]),
@@ -315,14 +331,15 @@ def _segments(text: Any, text_b: Any) -> list[Any]:
     return [*text]
 
 
-def _strings(*texts: Any) -> list[Any]:
+def _strings(text: Any, text_b: Any = None) -> list[Any]:
     """Returns one text, or two of a pair, as tensors [B] or []; keeps symbolic ones.
 
     Raises:
         ValueError: A text is not strings, or has another shape. The message names it.
     """
+    pair = {"text": text} if text_b is None else {"text_a": text, "text_b": text_b}
     shapes, tensors = [], []
-    for name, x in zip(("text_a", "text_b") if len(texts) > 1 else ("text",), texts):
+    for name, x in pair.items():
         with contextlib.suppress(TypeError, ValueError):
             if not isinstance(x, keras.KerasTensor):
                 x = tf.convert_to_tensor(x, tf.string)

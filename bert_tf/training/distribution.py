@@ -67,8 +67,7 @@ class Devices(Protocol):
         """Returns the steps of a model that was built in `scope` and compiled.
 
         Args:
-            model: Its losses are sums, and the weights of a batch sum to one over all
-                replicas.
+            model: The weights of its batches sum to one over all replicas.
             micro_batch_size: How many rows a replica computes at once; 0 for its whole
                 batch. The size of this batch must be a multiple of it. A step sums the
                 gradients of the micro-batches, so only memory and dropout masks change.
@@ -190,6 +189,14 @@ def has_bfloat16_instructions(file: str = "/proc/cpuinfo") -> bool:
 
 
 def create_training_variables(model: keras.Model) -> None:
-    """Creates the variables of optimizer, losses and metrics, in the scope."""
+    """Makes losses sums, and creates the variables of the training, in the scope.
+
+    `Records.dataset` and `batching.batches` make weights that sum to one over the
+    global batch. Sums are then its mean on any number of replicas, which a mean of the
+    replicas' means is not.
+    """
+    for loss in keras.tree.flatten(model.loss):
+        if isinstance(loss, keras.losses.Loss):  # None if the model has its own step.
+            loss.reduction = "sum"
     model.optimizer.build(model.trainable_variables)
     keras_private.build_metrics(model)

@@ -156,8 +156,7 @@ class TensorFlowSteps:
         strategy: tf.distribute.Strategy,
     ):
         self._strategy = strategy
-        on_gpu = bool(tf.config.list_physical_devices("GPU"))
-        step = tensorflow_step(model, micro_batch_size, model.jit_compile and on_gpu)
+        step = tensorflow_step(model, micro_batch_size, model.jit_compile)
 
         @tf.function(autograph=False)
         def train(iterator):

@@ -70,6 +70,10 @@ def test_weights_of_ours_keep_their_names(tmp_path, tiny_config, vocabulary):
     model.set_weights([np.zeros_like(weight) for weight in before])
     directory.load_into(model)
     toy.assert_equal(model.get_weights(), before)
+    first = directory.fingerprint()
+    assert first == open_checkpoint(directory.path).fingerprint()
+    directory.save_weights(randomize_weights(model))
+    assert directory.fingerprint() != first
 
 
 def test_unnamed_layers_of_another_process_match(tmp_path, tiny_config, vocabulary):
@@ -272,7 +276,7 @@ def test_handles_are_downloaded(theirs, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     checkpoint = open_checkpoint("hf://somebody/bert")
     assert checkpoint.path == theirs
-    monkeypatch.setattr(keras_hub, "open_folder", lambda handle, kind: checkpoint)
+    monkeypatch.setattr(keras_hub, "open_folder", lambda *_: checkpoint)
     handle = "kaggle://keras/bert/keras/bert_base_en"
     assert open_checkpoint(handle) is checkpoint
 

@@ -9,8 +9,8 @@ import pytest
 
 import tasks
 from bert_tf import heads
-from bert_tf.modeling import BertBackbone, sum_losses
-from bert_tf.training import AdamW
+from bert_tf.modeling import BertBackbone
+from bert_tf.training import AdamW, create_training_variables
 from tests.toy.checkpoints import assert_equal
 from tests.toy.models import encoder_inputs
 
@@ -57,7 +57,7 @@ def test_loss_is_divided_by_the_batch(tiny_config, build, shape, targets, loss):
     outputs = keras.tree.map_structure(np.asarray, model(inputs))
     total = (loss(outputs, targets) * weights).sum()
     np.testing.assert_allclose(found, total / 2, rtol=1e-5)
-    sum_losses(model)
+    create_training_variables(model)  # Weights of a training sum to one.
     model.make_test_function(force=True)
     model.reset_metrics()
     found = model.test_on_batch(*arguments, return_dict=True)["loss"]

@@ -30,7 +30,8 @@ def test_single_label_of_texts_at_most_as_long_as_the_tokenizer_says(
     model = bert_tf.load(tmp_path)
     assert model.signatures.keys() == {"serving_default", "ids"}
     found = model.predict(TEXTS)
-    inputs = Tokenizer(vocabulary).encode(tf.constant(TEXTS), max_sequence_length=5)
+    inputs = Tokenizer.from_checkpoint(tmp_path)(TEXTS)
+    assert inputs["token_ids"].shape[1] == 5
     logits = model.predict(**inputs, signature="ids")["logits"]
     expected = softmax(logits, axis=1)
     np.testing.assert_allclose(found["probabilities"], expected, atol=1e-6)
