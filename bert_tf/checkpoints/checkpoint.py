@@ -47,6 +47,8 @@ class Checkpoint:
         rules: All other rules of the tokenizer.
         encoder: The name under which Keras finds the class of the encoder, see
             `modeling.encoder_name`; "" for `BertBackbone`.
+        source: The repository of the Hugging Face Hub and the commit that it, or the
+            training, began with, `hf://owner/name@commit`; "" for none.
     """
 
     path: pathlib.Path
@@ -60,6 +62,7 @@ class Checkpoint:
     weights: Weights = dataclasses.field(default_factory=dict)
     rules: text.TokenizerRules = text.GOOGLE_RULES
     encoder: str = ""
+    source: str = ""
 
     def __post_init__(self):
         segments = self.architecture.num_segments
@@ -279,6 +282,21 @@ class Checkpoint:
         config = dataclasses.replace(self.architecture, vocabulary_size=len(new))
         changes = {"architecture": config, "vocabulary": vocabulary}
         return dataclasses.replace(self, weights=weights, **changes)
+
+    def of_pairs(self) -> Checkpoint:
+        """Returns a classifier from another project as one that reads pairs of texts.
+
+        Raises:
+            ValueError: It has another head, or was trained on single texts.
+        """
+        kind, pairs = self.head["kind"], self.head.get("pairs", True)
+        if kind != "classification" or not pairs:
+            raise ValueError(
+                "pairs=True (--pairs) requires a model for classification or "
+                f"regression of pairs. Received: {self.path}, a model for {kind}"
+                f"{' of single texts' * (not pairs)}"
+            )
+        return dataclasses.replace(self, head={**self.head, "pairs": True})
 
     def standardized(self, head: Mapping[str, Any]) -> Checkpoint:
         """Returns a checkpoint whose scores have the `mean` and `deviation` of a head.

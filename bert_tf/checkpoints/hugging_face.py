@@ -51,6 +51,14 @@ def _listed_kind(kind: str) -> str | None:
     return next((kind for kind in kinds if kind in _KINDS.values()), None)
 
 
+def _declared_kind(kind: str) -> str | None:
+    """Returns the kind of the class in config.json; None for heads of the user.
+
+    transformers has no class for these, even if they extend a head of the package.
+    """
+    return _listed_kind(kind) if heads.is_built_in(kind) else None
+
+
 def _names(architecture: BertConfig, kind: str | None) -> weight_files.Names:
     """Returns the table for models with a head of this kind, see `open_tensors`.
 
@@ -127,6 +135,7 @@ TORCH_ACTIVATIONS = {
 # Fields of config.json: their types or values.
 _FIELDS = {
     "architectures": list,
+    "auto_map": (),
     "id2label": dict,
     "num_labels": int,
     "bert_tf": dict,
@@ -163,7 +172,7 @@ def _labels(path: pathlib.Path, config: Mapping[str, Any]) -> list[str] | None:
 
 
 def _own_settings(path: pathlib.Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns `head`, `options`, `tokenizer` that `write_config` wrote, by these names.
+    """Returns the `head`, `options`, ... that `write_config` wrote, by these names.
 
     The result is empty for folders of other projects, and if transformers saved a model
     of another class with a config of ours.
@@ -172,12 +181,13 @@ def _own_settings(path: pathlib.Path, config: Mapping[str, Any]) -> Mapping[str,
         ValueError: Somebody has changed them to values of other types.
     """
     ours, place = config.get("bert_tf") or {}, f"{path / CONFIG}: bert_tf"
-    fields = {"head": dict, "options": dict, "tokenizer": dict, "model_type": str}
-    text_files.check_fields(place, ours, **fields)
+    types = dict.fromkeys(("head", "options", "tokenizer"), dict)
+    types |= {"model_type": str, "source": str}
+    text_files.check_fields(place, ours, **types)
     head, classes = ours.get("head") or {}, config.get("architectures")
     text_files.check_fields(f"{place}: head", head, kind=str, decision=dict)
     kind = head.get("kind")
-    if not kind or (classes and _listed_kind(kind) != _KINDS.get(classes[0], "")):
+    if not kind or (classes and _declared_kind(kind) != _KINDS.get(classes[0], "")):
         return {}
     if kind == "embedding":  # Only with modules of sentence-transformers, see there.
         return {**ours, "head": {**head, "kind": "encoder"}}
@@ -252,6 +262,7 @@ def open_folder(
         own_names=own_names,
         format=f"Hugging Face {class_name}",
         encoder=encoder,
+        source=ours.get("source") or "",
         **tokenizer,
     )
     decision = checkpoint.head.get("decision") if checkpoint.weights else None
@@ -265,8 +276,8 @@ def open_folder(
 
 # Entries of a head that transformers or sentence-transformers have a place for.
 _ELSEWHERE = {"deviation", "labels", "mean", "newly_initialized", "problem"}
-_ELSEWHERE |= {"prompts", "default_prompt_name"}
-_ELSEWHERE |= {field.name for field in dataclasses.fields(heads.EmbeddingConfig)}
+_IN_MODULES = {"prompts", "default_prompt_name"}
+_IN_MODULES |= {field.name for field in dataclasses.fields(heads.EmbeddingConfig)}
 
 
 def model_class(checkpoint: Checkpoint) -> str | None:
@@ -274,7 +285,7 @@ def model_class(checkpoint: Checkpoint) -> str | None:
     if checkpoint.encoder:
         return None
     family, head = checkpoint.architecture.family, checkpoint.head
-    kind, untrained = _listed_kind(head["kind"]), head.get("newly_initialized", ())
+    kind, untrained = _declared_kind(head["kind"]), head.get("newly_initialized", ())
     suffixes = family.classes.get(kind, ())
     if kind == "pretrainer":
         has_mlm, has_nsp = "mlm" not in untrained, "nsp" not in untrained
@@ -317,9 +328,11 @@ def write_config(checkpoint: Checkpoint, class_name: str | None) -> None:
     if labels:
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         config["label2id"] = {label: i for i, label in enumerate(labels)}
-    elsewhere = _ELSEWHERE if class_name else _ELSEWHERE - {"newly_initialized"}
+    elsewhere = _ELSEWHERE | (_IN_MODULES if head["kind"] == "embedding" else set())
+    elsewhere -= set() if class_name else {"newly_initialized"}
     rest = {name: value for name, value in head.items() if name not in elsewhere}
     ours = {"head": rest, "options": dict(checkpoint.options)}
+    ours |= {"source": checkpoint.source} if checkpoint.source else {}
     if checkpoint.encoder:
         ours["model_type"] = architecture.model_type
     if checkpoint.rules.library == "google":  # `write_tokenizer` writes all others.

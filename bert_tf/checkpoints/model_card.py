@@ -59,14 +59,14 @@ def model_card(
         checkpoint: The model, with the metrics of its training.
         options: Its options, without paths.
         base_model: The Hub's name of the checkpoint that the training began with; by
-            default the name of --init_from, or of the folder of another project.
+            default `source`, --init_from, or the folder of another project.
         data: Names of the training data, separated by commas. Names of the Hub,
             `owner/name`, become links.
     """
-    base_model = base_model or options.get("init_from", "").removeprefix("hf://")
+    base_model = base_model or checkpoint.source or options.get("init_from", "")
     if not base_model and "output" not in options:  # Not trained by this project.
-        cached = re.search(r"models--([^/]+)/snapshots", str(checkpoint.path))
-        base_model = cached[1].replace("--", "/") if cached else checkpoint.path.name
+        base_model = checkpoint.path.name
+    base_model = base_model.removeprefix("hf://")
     named = (data, *map(options.get, ("task", "train_file", "records")), "unknown")
     trained_on, kind = next(filter(None, named)), checkpoint.head["kind"]
     task, metrics = _TASKS.get(kind, kind.replace("_", "-")), checkpoint.read_metrics()
@@ -80,7 +80,7 @@ def model_card(
     ]
     evaluation = huggingface_hub.EvalResult
     metadata = huggingface_hub.ModelCardData(
-        base_model=base_model or None,
+        base_model=base_model.partition("@")[0] or None,
         datasets=re.findall(r"(?<![^, ])[\w.-]+/[\w.-]+(?![^, ])", data) or None,
         eval_results=[
             evaluation(task, trained_on, trained_on, *result, dataset_split=split)

@@ -55,23 +55,21 @@ def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
     Args:
         path: A model directory or a folder in the format of Google, the Model Garden,
             Hugging Face, sentence-transformers or KerasHub, local or in a bucket
-            (`gs://...`); or a handle: `hf://owner/repository`, or one that KerasHub
-            downloads, e.g. `kaggle://...`.
+            (`gs://...`); or a handle: `hf://owner/repository`, or with a branch, tag,
+            commit or `refs/pr/N`, `hf://owner/repository@revision`; or one that
+            KerasHub downloads, e.g. `kaggle://...`.
         head: The kind of head to read from another project's folder that does not
             declare it, a key of `heads.HEADS`; `"encoder"` for none.
 
     Raises:
-        ValueError: It is not a BERT, or a file is missing or damaged.
+        ValueError: It is not a BERT, a file is missing or damaged, or the handle or its
+            revision does not exist.
     """
-    path = os.fspath(path)
+    path, source = os.fspath(path), ""
     if head:
         heads.find_head(head)  # Raises ValueError for unknown kinds.
     if path.startswith("hf://"):
-        import huggingface_hub  # Only these handles need it.
-
-        path = huggingface_hub.snapshot_download(
-            path.removeprefix("hf://"), allow_patterns=_HUB_FILES
-        )
+        path, source = _download(path)
     elif path.startswith(keras_hub.HANDLES):
         return keras_hub.open_folder(path, {}, head or None)
     path = storage.local_copy(path, _NOT_WEIGHTS)
@@ -83,7 +81,31 @@ def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
             f"{path}: {found[0]} is not supported. Merge an adapter into the weights, "
             "or remove the file to open the encoder without it."
         )
-    return _open_folder(path, head or None)
+    checkpoint = _open_folder(path, head or None)
+    return dataclasses.replace(checkpoint, source=source or checkpoint.source)
+
+
+def _download(handle: str) -> tuple[str, str]:
+    """Downloads a repository of the Hugging Face Hub, unless its cache has it.
+
+    Returns:
+        The folder in the cache, and the handle with the commit.
+    """
+    import huggingface_hub  # Only these handles need it.
+
+    name, at, revision = handle.removeprefix("hf://").partition("@")
+    try:
+        path = huggingface_hub.snapshot_download(
+            name, revision=revision if at else None, allow_patterns=_HUB_FILES
+        )
+    except (OSError, ValueError) as error:
+        path, find = None, huggingface_hub.try_to_load_from_cache
+        if isinstance(error, FileNotFoundError):  # Offline, by the name of a snapshot.
+            path = find(name, CONFIG, revision=revision or None)
+        if not isinstance(path, str):
+            raise ValueError(f"{handle} cannot be downloaded: {error}") from error
+        path = os.path.dirname(path)
+    return path, f"hf://{name}@{os.path.basename(path)}"
 
 
 def _open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
@@ -95,7 +117,8 @@ def _open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
     else:
         raise ValueError(
             f"{path} is not a checkpoint folder: it has neither the config.json of a "
-            "BERT nor a TensorFlow checkpoint (*.index)."
+            "BERT nor a TensorFlow checkpoint (*.index). Its files: "
+            f"{', '.join(sorted(x.name for x in path.iterdir())[:10]) or 'none'}"
         )
     if kind and (config.get("bert_tf") or format is sentence_transformers):
         raise ValueError(
@@ -109,7 +132,7 @@ def _open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
 
 # The attributes of a checkpoint that a model directory has.
 _WRITTEN = ("architecture", "vocabulary", "lowercase", "rules", "head", "options")
-_WRITTEN += ("encoder",)
+_WRITTEN += ("encoder", "source")
 
 # Entries of a head that follow from the weights or the data.
 _NOT_COMPARED = {"decision", "deviation", "mean", "newly_initialized"}
@@ -142,8 +165,8 @@ class ModelDirectory(Checkpoint):
             path: The folder. If it is remote, `storage.upload` copies the files there.
             resumable: Names of `options` that may differ from the earlier run.
             write: Whether to write files. With several workers, only one writes.
-            **attributes: `architecture`, `vocabulary`, `lowercase`, `rules`, `head`
-                and `options` of the model directory.
+            **attributes: `architecture`, `vocabulary`, `lowercase`, `rules`, `head`,
+                `options`, `encoder` and `source` of the model directory.
 
         Raises:
             ValueError: The folder contains a model with another configuration. The

@@ -309,6 +309,8 @@ def to_tensors(
 
 WEIGHTS = "model.safetensors"
 _TYPES = ("F64", "F32", "F16", "BF16")
+# Of files with weights, for the message about a folder without safetensors.
+_SUFFIXES = (".safetensors", ".gguf", ".onnx", ".bin", ".h5", ".msgpack", ".pt")
 
 
 def read_safetensors(path: pathlib.Path, required: bool) -> Tensors:
@@ -323,10 +325,15 @@ def read_safetensors(path: pathlib.Path, required: bool) -> Tensors:
     if not (file.is_file() or required or any(path.glob(f"{WEIGHTS}.*"))):
         return {}
     if not file.is_file():
+        files = (x for suffix in _SUFFIXES for x in path.rglob(f"*{suffix}"))
+        found = _shown(sorted(str(x.relative_to(path)) for x in files))
         raise ValueError(
-            f"{path} has no {WEIGHTS}. If you trust its shards, pytorch_model.bin, "
-            "tf_model.h5 or flax_model.msgpack (a pickle can run any code), load and "
-            "save the model and its tokenizer in the library that wrote them: "
+            f"{path} has no {WEIGHTS}{found and f', but {found}'}. Rename a complete "
+            "variant, such as model.fp16.safetensors. GGUF and ONNX are not supported: "
+            "download the model in safetensors. If you trust its shards, "
+            "pytorch_model.bin, tf_model.h5 or flax_model.msgpack (a pickle can run "
+            "any code), load and save the model and its tokenizer in the library that "
+            "wrote them: "
             "SentenceTransformer(FOLDER).save(NEW), or with the class in config.json "
             "BertForMaskedLM.from_pretrained(FOLDER).save_pretrained(NEW), in version "
             "4 of transformers with from_tf=True or from_flax=True."

@@ -81,6 +81,7 @@ def fine_tune(
         lowercase=encoder.lowercase,
         rules=encoder.rules,
         encoder=encoder.encoder,
+        source=encoder.source,
         head={"kind": task.kind, **task.settings},
         options=task.options.to_dict() | content,
         resumable=options.resumable(),

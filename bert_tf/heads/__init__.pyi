@@ -11,6 +11,7 @@ from bert_tf.heads.head import Head as Head
 from bert_tf.heads.kinds import HEADS as HEADS
 from bert_tf.heads.kinds import check_declared as check_declared
 from bert_tf.heads.kinds import find_head as find_head
+from bert_tf.heads.kinds import is_built_in as is_built_in
 from bert_tf.heads.kinds import known_head as known_head
 from bert_tf.heads.multiple_choice import ChoiceScorer as ChoiceScorer
 from bert_tf.heads.multiple_choice import MultipleChoiceHead as MultipleChoiceHead

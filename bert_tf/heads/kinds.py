@@ -38,6 +38,8 @@ HEADS: dict[str, type[Head]] = {
 }
 """The classes by kind. A task of the user adds its own."""
 
+_BUILT_IN = dict(HEADS)
+
 
 def find_head(kind: str) -> type[Head]:
     """Returns the class of a kind.
@@ -60,6 +62,22 @@ def find_head(kind: str) -> type[Head]:
             f"the module that adds it to `bert_tf.heads.HEADS`, or name it {module}."
         )
     return HEADS[kind]
+
+
+def is_built_in(kind: str) -> bool:
+    """Returns whether the head of a kind is the package's, also in other processes.
+
+    Raises:
+        ValueError: A class of the user has replaced that of the package.
+    """
+    head = _BUILT_IN.get(kind)
+    if head and HEADS[kind] is not head:
+        raise ValueError(
+            f"heads.HEADS[{kind!r}] must be {head.__name__}, which other processes "
+            "would use for the model. Add your class to `HEADS` under another `kind`. "
+            f"Received: {HEADS[kind].__name__}"
+        )
+    return head is not None
 
 
 def known_head(kind: str) -> type[Head]:

@@ -76,6 +76,7 @@ def pretrain(
         lowercase=phases[0].records.manifest["lowercase"],
         head=head,
         encoder=encoder,
+        source=source.source if source else "",
         options=options.to_dict() | inputs,
         resumable=options.resumable(),
         write=chief,

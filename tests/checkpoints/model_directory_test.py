@@ -52,7 +52,7 @@ def test_open_returns_what_create_wrote(tmp_path, tiny_config, vocabulary, head)
     with pytest.raises(ValueError, match="did not reach the first checkpoint"):
         opened.load_backbone()
     (tmp_path / "model.safetensors.index.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"has no model\.safetensors\. If you trust"):
+    with pytest.raises(ValueError, match=r"no model\.safetensors\. .* If you trust"):
         open_checkpoint(tmp_path)
 
 
@@ -267,15 +267,27 @@ def theirs(tmp_path, vocabulary):
     return toy.write_hugging_face(tmp_path / "theirs", vocabulary)
 
 
-def test_handles_are_downloaded(theirs, monkeypatch):
-    def download(repository, allow_patterns):
+def test_handles_are_downloaded(theirs, tmp_path, monkeypatch):
+    def download(repository, allow_patterns, revision):
         assert repository == "somebody/bert"
+        assert revision in (None, "refs/pr/1", "v9")
         assert "*.safetensors" in allow_patterns
+        if revision == "v9":
+            raise FileNotFoundError("Not in the cache.")
         return str(theirs)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     checkpoint = open_checkpoint("hf://somebody/bert")
     assert checkpoint.path == theirs
+    pinned = open_checkpoint("hf://somebody/bert@refs/pr/1")
+    assert pinned.source == f"hf://somebody/bert@{theirs.name}"
+    write_checkpoint(pinned, tmp_path / "kept")
+    assert open_checkpoint(tmp_path / "kept").source == pinned.source
+    card = (tmp_path / "kept/README.md").read_text()
+    assert "base_model: somebody/bert\n" in card
+    assert f"Base model: somebody/bert@{theirs.name}." in card
+    with pytest.raises(ValueError, match="somebody/bert@v9 cannot be downloaded: Not"):
+        open_checkpoint("hf://somebody/bert@v9")
     monkeypatch.setattr(keras_hub, "open_folder", lambda *_: checkpoint)
     handle = "kaggle://keras/bert/keras/bert_base_en"
     assert open_checkpoint(handle) is checkpoint
