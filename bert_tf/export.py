@@ -70,13 +70,7 @@ def main(options: ExportConfig) -> pathlib.Path | str:
     source = checkpoints.open_checkpoint(options.model_dir, head=options.head)
     print(f"Read {source.path} ({source.format}).", *source.describe(), sep="\n  ")
     if options.pairs:
-        kind, pairs = source.head["kind"], source.head.get("pairs", True)
-        if kind != "classification" or not pairs:
-            raise ValueError(
-                "--pairs requires a model for classification or regression of pairs. "
-                f"Received: a model for {kind}{' of single texts' * (not pairs)}"
-            )
-        source = dataclasses.replace(source, head={**source.head, "pairs": True})
+        source = source.of_pairs()
     layers, number = options.layers, source.architecture.num_layers
     if not {*layers} <= {*range(-number - 1, number + 1)}:
         raise ValueError(

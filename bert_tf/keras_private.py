@@ -12,12 +12,16 @@ which names the function below that then needs an update:
 - `free_with_graph`: TensorFlow never removes the gradients that `tf.custom_gradient`
   registers in a graph (tensorflow/tensorflow#97697).
 - `allow_strings`: Keras averages strings over the replicas.
+- `check_not_forked`: TensorFlow waits for ever for threads that a fork did not copy
+  (tensorflow/tensorflow#2448).
 
 `lazy.py` changes only public parts: it imports TensorFlow without its log lines.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -159,3 +163,27 @@ def allow_strings() -> None:
     name = "_maybe_symbolic_build"
     if keras.backend.backend() == "tensorflow" and hasattr(keras.Model, name):
         wrapt.wrap_function_wrapper(keras.Model, name, build)
+
+
+_has_lost_threads = False
+
+
+def _after_fork() -> None:
+    global _has_lost_threads
+    eager = sys.modules.get("tensorflow.python.eager.context")
+    context = eager and eager.context_safe()
+    _has_lost_threads |= bool(context and context._initialized)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def check_not_forked() -> None:
+    """Raises RuntimeError if the process was forked after TensorFlow had started."""
+    if _has_lost_threads:
+        raise RuntimeError(
+            "This process is a fork of one that had started TensorFlow. TensorFlow's "
+            "threads are missing here, so it would wait for ever. Load models only "
+            "after the fork: with gunicorn, without --preload; with Celery, in "
+            "worker_process_init. With multiprocessing, use the start method spawn."
+        )

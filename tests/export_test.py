@@ -70,7 +70,7 @@ def test_names_of_signatures_and_tensors(server):
         "serving_default": ({"text"}, {"tokens", "scores"}),
         "embeddings": ({"text"}, {"cls", "mean", "pooled_output"}),
         "sentence_embedding": ({"text"}, {"sentence_embedding"}),
-        "next_sentence": ({"text_a", "text_b"}, {"label", "probabilities"}),
+        "next_sentence": ({"text_a", "text_b"}, {"label", "logits", "probabilities"}),
         "ids": ({*IDS}, {"sequence_output", "pooled_output"}),
         "metadata": ({"text"}, {"json"}),
     }

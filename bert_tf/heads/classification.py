@@ -4,11 +4,11 @@
 
 Signatures, for N texts and C classes:
 
-    serving_default  text [N], or text_a, text_b [N] -> label [N] string and
-                     probabilities [N, C] float32 in the order of the labels; or, if
+    serving_default  text [N], or text_a, text_b [N] -> label [N] string, probabilities
+                     and logits [N, C] float32 in the order of the labels; or, if
                      several labels can be right, labels [N, L] string, those with a
-                     probability above their threshold padded with "", and their
-                     independent probabilities; or score [N] float32
+                     probability above their threshold padded with "", their independent
+                     probabilities and logits; or score [N] float32
 """
 
 from __future__ import annotations
@@ -180,7 +180,8 @@ class ClassificationHead(Head):
         chosen = tf.RaggedTensor.from_value_rowids(
             tf.gather(tf.constant(labels), label), row, count, validate=False
         )
-        return {"labels": chosen.to_tensor(), "probabilities": probabilities}
+        answers = {"labels": chosen.to_tensor(), "probabilities": probabilities}
+        return {**answers, "logits": logits}
 
     def run(self, model, *texts):
         rows = self.encode(*texts)

@@ -9,7 +9,7 @@ M masks,
                      five most probable tokens of each [MASK] and their probabilities;
                      "" and 0 for texts with fewer than M masks
     next_sentence    text_a, text_b [N] -> label [N] string, `next` or `random`, and
-                     probabilities [N, 2] float32
+                     probabilities, logits [N, 2] float32
 
 Without a masked-LM head, `next_sentence` is their `serving_default`.
 

@@ -84,10 +84,11 @@ def signature(*inputs: tf.TensorSpec) -> Callable[[Callable], Signature]:
 def class_probabilities(
     logits: tf.Tensor, labels: Sequence[str]
 ) -> dict[str, tf.Tensor]:
-    """Returns `label` [N] string and `probabilities` [N, C] for logits [N, C]."""
+    """Returns `label` [N] string, `logits` and `probabilities` for logits [N, C]."""
     return {
         "label": tf.gather(tf.constant(labels), tf.argmax(logits, axis=1)),
         "probabilities": tf.nn.softmax(logits),
+        "logits": logits,
     }
 
 

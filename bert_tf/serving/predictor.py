@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,16 +16,12 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import heads
+from bert_tf import heads, keras_private, storage
 from bert_tf.checkpoints import Checkpoint, open_checkpoint
 from bert_tf.heads import Head, Signature
 from bert_tf.serving.jax_model import JaxModel
 from bert_tf.serving.ragged_encoder import optimize_for_inference
 from bert_tf.text import Tokenizer
-
-# Texts that a `Predictor` answers before it builds graphs. That takes a few seconds;
-# later answers then take a fraction of the time.
-_EAGER_ROWS = 64
 
 
 def load_signatures(
@@ -44,6 +42,7 @@ def load_signatures(
 
 def _load_model(checkpoint: Checkpoint, dtype: str) -> tuple[Head, keras.Model]:
     """Returns the head of a checkpoint, and its model with weights."""
+    keras_private.check_not_forked()
     heads.check_declared(checkpoint.head, checkpoint.path)
     tokenizer = Tokenizer.from_checkpoint(checkpoint)
     limit = {"max_sequence_length": checkpoint.max_sequence_length}
@@ -64,7 +63,6 @@ def head_signatures(
     model: keras.Model,
     *,
     layers: Sequence[int] = (),
-    optimize: Callable | None = None,
 ) -> dict[str, Signature]:
     """Returns the signatures of a model, with an encoder that is fast at inference.
 
@@ -74,11 +72,9 @@ def head_signatures(
         head: Its head.
         model: The model that `head.build` returned, with weights.
         layers: The layers n to return as `layer_<n>`; only for models without a task.
-        optimize: What to apply to the model instead of `optimize_for_inference`.
     """
-    if optimize is None:
-        is_jax = keras.config.backend() == "jax"
-        optimize = JaxModel if is_jax else optimize_for_inference
+    is_jax = keras.config.backend() == "jax"
+    optimize = JaxModel if is_jax else optimize_for_inference
     if isinstance(head, heads.EncoderHead):
         encoder = optimize(getattr(model, "backbone", model), layers)
         return head.signatures(model, encoder)
@@ -92,7 +88,11 @@ def head_signatures(
 
 
 def load(
-    path: str | os.PathLike, *, dtype: str = "float32", head: str = ""
+    path: str | os.PathLike,
+    *,
+    dtype: str = "float32",
+    head: str = "",
+    pairs: bool = False,
 ) -> Predictor:
     """Loads a model with any head, to predict from strings.
 
@@ -101,43 +101,55 @@ def load(
             format, or a handle (`hf://...`); see `open_checkpoint`.
         dtype: Keras dtype policy of the layers, e.g. `"mixed_bfloat16"`.
         head: The kind of its head, if it is unclear; see `open_checkpoint`.
+        pairs: Whether a classifier from another project reads pairs of texts, as for
+            entailment. Its checkpoint does not tell.
 
     Raises:
-        ValueError: The checkpoint is damaged, not a BERT, or its head has no weights.
+        ValueError: The checkpoint is damaged, not a BERT, or its head has no weights;
+            or `pairs` does not fit its head.
+        RuntimeError: The process was forked after TensorFlow had started.
     """
     checkpoint = open_checkpoint(path, head=head)
-    task, model = _load_model(checkpoint, dtype)
-    optimized = functools.partial(head_signatures, task, model)
-    # In bfloat16, both kinds of signatures would round differently.
-    if keras.config.backend() == "jax" or dtype != "float32":
-        return Predictor(checkpoint, optimized())
-    return Predictor(checkpoint, optimized(optimize=lambda x, *_: x), optimized)
+    if pairs:
+        checkpoint = checkpoint.of_pairs()
+    path = checkpoint.source or os.fspath(path)
+    path = path if storage.is_remote(path) else os.path.abspath(path)
+    reload = functools.partial(load, path, dtype=dtype, head=head, pairs=pairs)
+    signatures = head_signatures(*_load_model(checkpoint, dtype))
+    return Predictor(checkpoint, signatures, reload)
 
 
 class Predictor:
     """A model that maps strings to answers, equal to those of its export.
 
+    Threads can share a predictor. `pickle` and `copy.deepcopy` load the checkpoint
+    again, from its path or handle.
+
     Args:
         checkpoint: Where the model comes from.
         signatures: The functions that an export would have, by name; see
             `bert_tf.heads`.
-        optimized: Returns faster signatures. `predict` calls it when there is enough
-            work. Until then `signatures` run eagerly.
+        reload: Returns an equal predictor; for `pickle` and `copy`.
 
     Attributes:
-        checkpoint, signatures: The arguments, or later the optimized signatures.
+        checkpoint, signatures: The arguments.
     """
 
     def __init__(
         self,
         checkpoint: Checkpoint,
         signatures: dict[str, Any],
-        optimized: Callable[[], dict[str, Any]] | None = None,
+        reload: functools.partial[Predictor] | None = None,
     ):
-        self.checkpoint = checkpoint
-        self.signatures = signatures
-        self._optimized = optimized
-        self._rows = 0  # Answered so far.
+        self.checkpoint, self.signatures = checkpoint, signatures
+        self._reload = reload
+        # The first call of a signature builds its graph, in one thread.
+        self._building, self._built = threading.Lock(), set()
+
+    def __reduce__(self) -> tuple[Callable[[], Predictor], tuple]:
+        if self._reload is None:
+            raise TypeError("Only a predictor that `bert_tf.load` returned is copied.")
+        return self._reload, ()
 
     def predict(
         self,
@@ -163,9 +175,11 @@ class Predictor:
         Raises:
             ValueError: The signature does not exist, the inputs are not its inputs, or
                 `batch_size` is less than 1.
+            RuntimeError: The process was forked after TensorFlow had started.
 
         Example: `load("models/verdict").predict(["A deep film."])["label"]`.
         """
+        keras_private.check_not_forked()
         if signature not in self.signatures:
             names = ", ".join(self.signatures)
             raise ValueError(
@@ -175,9 +189,11 @@ class Predictor:
         specs = {spec.name: spec for spec in function.input_signature}
         given = {**dict(zip(specs, columns)), **named_columns}
         if given.keys() != specs.keys() or len(columns) > len(specs):
+            two = [*specs] == ["text"] and len(columns) + len(named_columns) == 2
+            hint = ". For a classifier of pairs, pass pairs=True to `load`" * two
             raise ValueError(
                 f"{signature} has the inputs {', '.join(specs)}. Received: "
-                f"{len(columns)} columns and the names {list(named_columns)}"
+                f"{len(columns)} columns and the names {list(named_columns)}{hint}"
             )
         inputs = [_to_tensor(given[name], spec) for name, spec in specs.items()]
         if len({len(column) for column in inputs}) != 1:
@@ -187,17 +203,15 @@ class Predictor:
             )
         if batch_size < 1:
             raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")
-        self._rows += len(inputs[0])
-        is_text = all(spec.dtype == tf.string for spec in specs.values())
-        if self._optimized and (self._rows > _EAGER_ROWS or not is_text):
-            self.signatures, self._optimized = self._optimized(), None
-            function = self.signatures[signature]
-        if self._optimized:
-            function = function.python_function
-        batches = [
-            function(*(column[start : start + batch_size] for column in inputs))
+        chunks = [
+            [column[start : start + batch_size] for column in inputs]
             for start in range(0, max(len(inputs[0]), 1), batch_size)
         ]
+        is_built = signature in self._built
+        with contextlib.nullcontext() if is_built else self._building:
+            batches = [function(*chunks[0])]
+        self._built.add(signature)
+        batches += [function(*chunk) for chunk in chunks[1:]]
         parts = {name: [batch[name] for batch in batches] for name in batches[0]}
         return heads.to_numpy({name: _concatenate(x) for name, x in parts.items()})
 

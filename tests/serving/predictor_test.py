@@ -2,15 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Signatures of checkpoints, and their answers; `tests/tasks` has trained models."""
 
+import copy
+import os
+import pickle
+import threading
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from scipy.special import softmax
 
 import bert_tf
-from bert_tf import heads
+from bert_tf import heads, keras_private
 from bert_tf.checkpoints import open_checkpoint
-from bert_tf.serving import Predictor, load_signatures, predictor
+from bert_tf.serving import Predictor, load_signatures
 from bert_tf.text import Tokenizer
 from tests.toy import checkpoints as toy
 
@@ -37,27 +42,6 @@ def test_single_label_of_texts_at_most_as_long_as_the_tokenizer_says(
     np.testing.assert_allclose(found["probabilities"], expected, atol=1e-6)
     names = np.array(["no", "maybe", "yes"])
     assert found["label"].tolist() == names[logits.argmax(axis=1)].tolist()
-
-
-def test_few_texts_are_answered_without_a_graph(tmp_path, vocabulary, monkeypatch):
-    """Building graphs takes longer than a few answers."""
-    built, optimize = [], predictor.optimize_for_inference
-    monkeypatch.setattr(
-        predictor,
-        "optimize_for_inference",
-        lambda *arguments: built.append(1) or optimize(*arguments),
-    )
-    toy.write_hugging_face(tmp_path, vocabulary, "BertForSequenceClassification")
-    model = bert_tf.load(tmp_path)
-    few = model.predict(TEXTS)["probabilities"]
-    assert not built
-    many = model.predict(TEXTS * 30)["probabilities"]
-    assert len(built) == 1
-    np.testing.assert_allclose(many[: len(TEXTS)], few, atol=1e-6)
-    model.predict(TEXTS)
-    assert len(built) == 1
-    bert_tf.load(tmp_path, dtype="mixed_bfloat16").predict(TEXTS)
-    assert len(built) == 2
 
 
 @pytest.mark.usefixtures("eagerly", "plain_encoder")
@@ -152,6 +136,80 @@ def test_single_string_empty_list_and_lists_of_different_length(loaded):
     found = loaded.predict([[2, 5, 3], [2, 3]], signature="ids")
     assert found["doubled"].tolist() == [[4, 10, 6], [4, 6, 0]]
     assert len(repr(loaded)) < 400
+
+
+def test_threads_build_a_graph_once():
+    traced, answers = [], []
+
+    @heads.signature(heads.string_input("text"))
+    def length(text):
+        traced.append(text)
+        return {"length": tf.strings.length(text)}
+
+    model = Predictor(None, {"serving_default": length})
+    start = threading.Barrier(16)
+
+    def run():
+        start.wait()
+        answers.extend(model.predict(["abc"] * 3, batch_size=1)["length"])
+
+    threads = [threading.Thread(target=run) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [3] * 48
+    assert len(traced) == 1
+
+
+@pytest.mark.usefixtures("eagerly", "plain_encoder")
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
+)
+def test_copies_are_loaded_from_the_same_folder(
+    tmp_path, vocabulary, monkeypatch, copied
+):
+    toy.write_hugging_face(tmp_path / "m", vocabulary, "BertForSequenceClassification")
+    monkeypatch.chdir(tmp_path)
+    model = bert_tf.load("m", pairs=True)
+    monkeypatch.chdir("/")  # As in a process of a pool.
+    expected, found = (x.predict(["a"], ["b"]) for x in (model, copied(model)))
+    np.testing.assert_array_equal(found["probabilities"], expected["probabilities"])
+
+
+def test_only_loaded_predictors_are_copied(loaded):
+    with pytest.raises(TypeError, match=r"Only a predictor that `bert_tf\.load`"):
+        copy.deepcopy(loaded)
+
+
+def test_after_a_fork_an_error_names_it(loaded):
+    """TensorFlow would wait for its threads for ever: tensorflow#2448."""
+    loaded.predict(["a"])
+    reader, writer = os.pipe()
+    if not (child := os.fork()):
+        try:
+            loaded.predict(["a"])
+        except RuntimeError as error:
+            os.write(writer, str(error).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert b"fork of one that had started TensorFlow" in os.read(reader, 1000)
+    keras_private.check_not_forked()  # The parent goes on.
+
+
+@pytest.mark.usefixtures("eagerly", "plain_encoder")
+def test_pairs_and_their_logits(tmp_path, vocabulary):
+    name = "BertForSequenceClassification"
+    toy.write_hugging_face(tmp_path, vocabulary, name)
+    texts = ["the cat", "a dog"], ["sat", "on the mat"]
+    with pytest.raises(ValueError, match=r"2 columns .* pass pairs=True to `load`"):
+        bert_tf.load(tmp_path).predict(*texts)
+    model = bert_tf.load(tmp_path, pairs=True)
+    found = model.predict(*texts)
+    inputs = Tokenizer(vocabulary).encode(*map(tf.constant, texts))
+    logits = model.predict(**inputs, signature="ids")["logits"]
+    np.testing.assert_allclose(found["logits"], logits, atol=1e-5)
+    np.testing.assert_allclose(found["probabilities"], softmax(logits, 1), atol=1e-6)
 
 
 @pytest.mark.parametrize(
