@@ -30,6 +30,7 @@ import logging as python_logging
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import sys
 import textwrap
@@ -155,9 +156,28 @@ def check_unchanged(
 
 
 def num_cores() -> int:
-    """Returns the number of cores that this process may use."""
+    """Returns the number of cores that this process may use.
+
+    In a container with a quota of processor time, it is rounded up.
+    """
     is_linux = hasattr(os, "sched_getaffinity")
-    return len(os.sched_getaffinity(0)) if is_linux else os.cpu_count()
+    cores = len(os.sched_getaffinity(0)) if is_linux else os.cpu_count()
+    try:
+        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
+            quota, period = map(int, file.read().split())
+    except (OSError, ValueError):  # No cgroup of version 2, or "max".
+        return cores
+    return min(cores, -(-quota // period))
+
+
+def program(definer: Any) -> str:
+    """Returns the command that runs the module of a class or a function."""
+    module, main = definer.__module__, sys.modules["__main__"]
+    if module == "__main__":
+        if main.__spec__ is None:  # python script.py
+            return f"python {shlex.quote(getattr(main, '__file__', 'SCRIPT'))}"
+        module = main.__spec__.name
+    return f"python -m {module}"
 
 
 def _are_paths(names: Sequence[str]) -> bool:

@@ -166,7 +166,7 @@ def expand_globs(patterns: str) -> list[str]:
 
 def real_path(path: str) -> str:
     """Returns the path without symbolic links, the same for all names of a file."""
-    return path if is_remote(path) else os.path.realpath(path)
+    return path.rstrip("/") if is_remote(path) else os.path.realpath(path)
 
 
 def stat(path: str) -> tuple[int, int]:

@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from bert_tf import training
+from bert_tf import cli, training
 from bert_tf.finetuning.task import Evaluation, Task
 from bert_tf.lazy import lazy_import
 
@@ -18,7 +19,6 @@ metrics_of_sklearn = lazy_import("sklearn.metrics")
 
 _ERRORS = 10
 _CLASSES = 20  # Larger confusion matrices are not drawn.
-_NO_TEXT = ("id", "prediction", "confidence", "gold", "probabilities")
 
 
 def finetuning_report(
@@ -44,11 +44,12 @@ def finetuning_report(
     def error_size(row: Mapping[str, Any]) -> float:
         if is_score:
             return abs(float(row["gold"]) - row["prediction"])
-        return row.get("confidence", 0.0) * (row["gold"] != row["prediction"])
+        parts = str(row.get("confidence", 0.0)).split()  # A number, or several.
+        return np.prod(np.float64(parts)) * (row["gold"] != row["prediction"])
 
     def cells(row: Mapping[str, Any]) -> list[Any]:
-        columns = [k for k in row if k not in _NO_TEXT and not k.startswith("P(")]
-        text = " / ".join(row[name] for name in columns)
+        texts = itertools.takewhile(lambda name: name != "prediction", row)
+        text = " / ".join(str(row[name]) for name in texts if name != "id")
         return [text[:300], row["gold"], row["prediction"], row.get("confidence", "")]
 
     def draw_epochs(axes):
@@ -74,7 +75,7 @@ def finetuning_report(
     ]
     values = {
         **trained,
-        "kind": task.kind,
+        "program": cli.program(type(task)),
         "split": split,
         "scores": training.report.table_rows(scores),
         "tables": "".join(
@@ -84,5 +85,7 @@ def finetuning_report(
     }
     template = pathlib.Path(__file__).with_name("finetuning_report.txt")
     panels = [draw_epochs, draw_predictions][: 1 + bool(pairs and few)]
-    module, options = f"tasks.{task.kind}", task.options
-    training.report.write_report(folder, template, module, options, values, panels)
+    program = values["program"]
+    training.report.write_report(
+        folder, template, program, task.options, values, panels
+    )

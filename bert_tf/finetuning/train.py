@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from bert_tf import data, serving, training
+from bert_tf import cli, data, serving, training
 from bert_tf.checkpoints import Checkpoint, ModelDirectory
 from bert_tf.finetuning import batching
 from bert_tf.finetuning.distillation import Distiller
@@ -67,12 +67,13 @@ class FineTuning:
             finetuning_report(task, directory.path, trained, found)
         print(f"Best epoch by {task.metric}: {trained['best_epoch']}.")
         print(f"Model, metrics, predictions and report.md are in {options.output}.")
-        following = f"tasks.{task.kind} --predict --model={options.output}"
+        following = f"{cli.program(type(task))} --predict --model={options.output}"
         following += " --input=... --output=..."
         if options.export:
             print(f"Exported to {self.export(model, directory)}.")
-            following = f"bert_tf.serve --model_base_path={options.export} --demo"
-        print(f"Next: python -m {following}")
+            following = f"--model_base_path={options.export} --demo"
+            following = f"python -m bert_tf.serve {following}"
+        print(f"Next: {following}")
         return metrics
 
     def build_model(self) -> keras.Model:

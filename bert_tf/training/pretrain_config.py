@@ -8,7 +8,7 @@ import dataclasses
 import types
 from typing import TYPE_CHECKING
 
-from bert_tf import cli, data
+from bert_tf import cli, data, storage
 
 if TYPE_CHECKING:
     from bert_tf.data import Records
@@ -194,10 +194,10 @@ class PretrainConfig(cli.Options):
         rates = self.learning_rate, self.warmup_steps
         has_restarts = any(isinstance(value, tuple) for value in rates)
         phases: list[Phase] = []
-        opened = {path: data.Records(path) for path in self.records.split(",")}
-        for path, rate, warmup_steps, steps, *rows in zip(
-            self.records.split(","), *values
-        ):
+        paths = [*map(storage.real_path, self.records.split(","))]
+        named = dict(zip(paths, self.records.split(",")))
+        opened = {path: data.Records(name) for path, name in named.items()}
+        for path, rate, warmup_steps, steps, *rows in zip(paths, *values):
             records = opened[path]
             read = sum(p.steps * p.batch_size for p in phases if p.records is records)
             first_step = phases[-1].end if phases else 0

@@ -33,7 +33,7 @@ _REFERENCES = (2.0e6, 32.4e6, 79.1e6, 139.9e6)  # Tokens in the rows of the temp
 def write_report(
     folder: pathlib.Path,
     template: pathlib.Path,
-    module: str,
+    program: str,
     options: cli.Options,
     values: Mapping[str, Any],
     panels: Sequence[Callable[[Any], None]],
@@ -44,7 +44,7 @@ def write_report(
         folder: Where to write.
         template: Markdown with fields, as in `str.format`. `output` and `name`, that of
             the folder, are quoted for a shell.
-        module: The command of the training, for example `bert_tf.pretrain`.
+        program: That of the training, for example `python -m bert_tf.pretrain`.
         options: Its options.
         values: The values of the other fields, and the `seconds` of the training.
         panels: Each draws one plot on the `matplotlib.axes.Axes` that it gets.
@@ -57,7 +57,7 @@ def write_report(
     fields = {
         "name": shlex.quote(os.path.basename(options.output.rstrip("/"))),
         "output": shlex.quote(options.output),
-        "command": command(module, options),
+        "command": command(program, options),
         "minutes": values["seconds"] / 60,
         "devices": ", ".join(keras.distribution.list_devices()),
     }
@@ -71,15 +71,15 @@ def table_rows(rows: Iterable[Iterable[Any]]) -> str:
     return "\n".join(" ".join(f"| {' | '.join(row)} |".split()) for row in escaped)
 
 
-def command(module: str, options: cli.Options) -> str:
+def command(program: str, options: cli.Options) -> str:
     """Returns the command line with the flags that differ from their defaults."""
-    line = ["python", "-m", module]
+    line = []
     for field in dataclasses.fields(options):
         if (value := getattr(options, field.name)) != field.default:
             values = value if isinstance(value, tuple) else (value,)
             name = field.name.removesuffix("_")
             line.append(f"--{name}={','.join(map(str, values))}")
-    return shlex.join(line)
+    return f"{program} {shlex.join(line)}"
 
 
 def plot(axes: Any, rows: Sequence[Mapping], x: str, y: Mapping[str, str]) -> None:
@@ -135,7 +135,9 @@ def pretraining_report(
     template = pathlib.Path(__file__).with_name("pretraining_report.txt")
     panels = (draw_losses, draw_accuracies)
     values = {**phase.records.manifest, **history[-1], **values}
-    write_report(folder, template, "bert_tf.pretrain", options, values, panels)
+    write_report(
+        folder, template, "python -m bert_tf.pretrain", options, values, panels
+    )
 
 
 def fill_masks(
