@@ -318,6 +318,23 @@ def test_damaged_and_missing_files_raise(write, name, change, message):
 
 
 @pytest.mark.parametrize(
+    "name", ["model.gguf", "onnx/model.onnx", "model.fp16.safetensors"]
+)
+def test_other_files_with_weights_are_named(write, name):
+    weights = write() / "model.safetensors"
+    (weights.parent / name).parent.mkdir(exist_ok=True)
+    weights.rename(weights.parent / name)
+    with pytest.raises(ValueError, match=rf"has no model\.safetensors, but {name}\."):
+        open_checkpoint(weights.parent)
+
+
+def test_code_of_the_folder_is_refused(write):
+    auto_map = {"AutoModel": "modeling.MyBert"}
+    with pytest.raises(ValueError, match=r"config\.json.*auto_map"):
+        open_checkpoint(write(auto_map=auto_map))
+
+
+@pytest.mark.parametrize(
     ("changes", "class_name", "chosen"),
     [
         ({"architectures": ["BertForX"]}, "BertForMultipleChoice", "multiple_choice"),

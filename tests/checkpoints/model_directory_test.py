@@ -11,6 +11,7 @@ import pytest
 import safetensors.numpy
 
 import bert_tf
+from bert_tf import heads
 from bert_tf.checkpoints import keras_hub, open_checkpoint, write_checkpoint
 from bert_tf.heads import (
     EmbeddingConfig,
@@ -257,6 +258,40 @@ def test_new_tokens_are_the_mean_of_their_pieces(tmp_path, tiny_config, vocabula
                 np.testing.assert_allclose(new[token], mean, rtol=1e-5)
             new, old = np.delete(new, [*pieces], axis=0), np.delete(old, 5, axis=0)
         np.testing.assert_array_equal(new, old)
+
+
+# --- Heads and encoders of users -------------------------------------------------
+
+
+@pytest.mark.parametrize("base", heads.HEADS.values(), ids=lambda head: head.kind)
+def test_heads_of_users_are_declared_as_themselves(
+    tmp_path, one_layer, vocabulary, monkeypatch, base
+):
+    """transformers and other processes must not use the network of the base class."""
+    own = type("OwnHead", (base,), {"kind": "own"})
+    settings = {"kind": "own", "labels": ["no", "yes"], "pooling": "cls"}
+    monkeypatch.setitem(heads.HEADS, "own", own)
+    model_directory(tmp_path, one_layer, vocabulary, settings)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert "architectures" not in config
+    assert open_checkpoint(tmp_path).head == settings
+    monkeypatch.delitem(heads.HEADS, "own")  # As in a process that does not know it.
+    assert open_checkpoint(tmp_path).head == settings
+    with pytest.raises(ValueError, match="no head of the kind 'own'"):
+        bert_tf.load(tmp_path)
+    monkeypatch.setitem(heads.HEADS, base.kind, own)
+    with pytest.raises(ValueError, match=f"must be {base.__name__}.* another `kind`"):
+        settings |= {"kind": base.kind, "max_sequence_length": 8}
+        model_directory(tmp_path / "b", one_layer, vocabulary, settings)
+
+
+def test_other_encoders_are_refused(tmp_path, one_layer, vocabulary):
+    class OwnEncoder(BertBackbone):
+        pass
+
+    directory = model_directory(tmp_path, one_layer, vocabulary)
+    with pytest.raises(ValueError, match=r"OwnEncoder is a subclass of BertBackbone"):
+        directory.save_weights(BertPretrainer(OwnEncoder(one_layer)))
 
 
 # --- Folders of other projects ---------------------------------------------------
