@@ -260,7 +260,7 @@ def test_new_tokens_are_the_mean_of_their_pieces(tmp_path, tiny_config, vocabula
         np.testing.assert_array_equal(new, old)
 
 
-# --- Heads and encoders of users -------------------------------------------------
+# --- Heads of users --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("base", heads.HEADS.values(), ids=lambda head: head.kind)
@@ -280,18 +280,9 @@ def test_heads_of_users_are_declared_as_themselves(
     with pytest.raises(ValueError, match="no head of the kind 'own'"):
         bert_tf.load(tmp_path)
     monkeypatch.setitem(heads.HEADS, base.kind, own)
+    settings |= {"kind": base.kind, "max_sequence_length": 8}
     with pytest.raises(ValueError, match=f"must be {base.__name__}.* another `kind`"):
-        settings |= {"kind": base.kind, "max_sequence_length": 8}
         model_directory(tmp_path / "b", one_layer, vocabulary, settings)
-
-
-def test_other_encoders_are_refused(tmp_path, one_layer, vocabulary):
-    class OwnEncoder(BertBackbone):
-        pass
-
-    directory = model_directory(tmp_path, one_layer, vocabulary)
-    with pytest.raises(ValueError, match=r"OwnEncoder is a subclass of BertBackbone"):
-        directory.save_weights(BertPretrainer(OwnEncoder(one_layer)))
 
 
 # --- Folders of other projects ---------------------------------------------------
