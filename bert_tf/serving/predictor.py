@@ -112,7 +112,9 @@ def load(
     checkpoint = open_checkpoint(path, head=head)
     if pairs:
         checkpoint = checkpoint.of_pairs()
-    path = checkpoint.source or os.fspath(path)
+    path = os.fspath(path)
+    if path.startswith("hf://"):
+        path = checkpoint.source  # With the commit.
     path = path if storage.is_remote(path) else os.path.abspath(path)
     reload = functools.partial(load, path, dtype=dtype, head=head, pairs=pairs)
     signatures = head_signatures(*_load_model(checkpoint, dtype))
