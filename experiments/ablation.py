@@ -124,17 +124,17 @@ class Ablation:
         settings = {**SCALES[options.scale], **changes}
         for name in ("steps", "batch_size"):
             settings[name] = getattr(options, name) or settings[name]
-        steps = settings["steps"] = settings["steps"] // SHARES * SHARES
+        steps = settings["steps"] // SHARES * SHARES
         warmup = 0.05 if options.scale == "small" else 0.01
-        return self.runs.pretrain(
-            encoder_class=encoder_class,
-            records=options.records,
-            precision=options.precision,
-            warmup_steps=round(warmup * steps),
-            validate_every=steps // SHARES,
-            keep_checkpoints=SHARES,
-            **settings,
-        )
+        settings |= {
+            "records": options.records,
+            "precision": options.precision,
+            "steps": steps,
+            "warmup_steps": round(warmup * steps),
+            "validate_every": steps // SHARES,
+            "keep_checkpoints": SHARES,
+        }
+        return self.runs.pretrain(encoder_class=encoder_class, **settings)
 
     def fine_tune(
         self,

@@ -26,7 +26,6 @@ is the task, `name` that of a substitute. Paths are relative to `data_dir`;
 from __future__ import annotations
 
 import dataclasses
-import gc
 import hashlib
 import importlib
 import json
@@ -167,7 +166,6 @@ class Runs:
                 path.mkdir(parents=True, exist_ok=True)
             found["seconds"] += time.process_time()
             keras.backend.clear_session()  # Else the graphs of all runs stay.
-            gc.collect()
             file.write_text(json.dumps(found, indent=1), encoding="utf-8")
             for weights in path.glob("*.safetensors") if not keep else ():
                 weights.unlink()
@@ -231,10 +229,13 @@ def read_data_sets(
                 f"{kind!r}."
             )
         task_class = find_task(kind)
-        known = {field.name for field in dataclasses.fields(task_class.Config)}
-        if unknown := sorted(options.keys() - known):
+        known = {x.name: x.default for x in dataclasses.fields(task_class.Config)}
+        required = {x for x in known if known[x] is dataclasses.MISSING} - {"output"}
+        unknown, missing = options.keys() - known, required - options.keys()
+        if wrong := sorted(unknown or missing):
+            problem = "has no option" if unknown else "needs"
             raise ValueError(
-                f"{path}, {name}: tasks.{kind} has no option {', '.join(unknown)}."
+                f"{path}, {name}: tasks.{kind} {problem} {', '.join(wrong)}."
             )
         for key in options.keys() & {"train_file", "dev_file", "test_file", "data_dir"}:
             options[key] = _part(str(pathlib.Path(data_dir, options[key])), folder)
