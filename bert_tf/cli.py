@@ -151,7 +151,7 @@ def check_unchanged(
         raise ValueError(
             f"{directory} was written with other options:\n"
             + "\n".join(differences)
-            + "\nUse the same options to resume, or choose another --output."
+            + "\nUse the same options to resume, choose another --output, or delete it."
         )
 
 

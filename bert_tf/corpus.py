@@ -25,8 +25,8 @@ from bert_tf import cli, data
 from bert_tf.data import CorpusConfig
 
 _SUMMARY = (
-    "{output}: {train_pairs:,} training pairs and {validation_pairs:,} validation "
-    "pairs. Rows of {max_sequence_length} tokens: {train_rows:,} and "
+    "{output}: {train_pairs:,} training {unit} and {validation_pairs:,} validation "
+    "{unit}. Rows of {max_sequence_length} tokens: {train_rows:,} and "
     "{validation_rows:,}, with {padding_share:.1%} padding "
     "({padding_share_unpacked:.1%} without packing). Text: {documents:,} documents "
     "with {sentences:,} sentences and {tokens:,} tokens, {unknown_share:.2%} [UNK]. "
@@ -37,7 +37,8 @@ _SUMMARY = (
 def main(options: CorpusConfig) -> None:
     """Writes records and prints a summary."""
     manifest = data.prepare_corpus(options)
-    print(_SUMMARY.format(output=options.output, **manifest))
+    unit = "pairs" if options.next_sentence_prediction else "segments"
+    print(_SUMMARY.format(output=options.output, unit=unit, **manifest))
 
 
 if __name__ == "__main__":

@@ -33,11 +33,10 @@ def main(options: PretrainConfig) -> None:
     if not metrics:  # Of several workers, only the first one reports.
         return
     print(
-        f"Finished step {metrics['step']:,.0f}. Held-out MLM accuracy "
-        f"{metrics['val_mlm_accuracy']:.2%} (most frequent token: "
+        f"Finished step {metrics['step']:,.0f}. Held-out "
+        f"{training.report.accuracies(metrics)} (most frequent token: "
         f"{metrics['unigram_accuracy']:.2%}, after the previous one: "
-        f"{metrics['bigram_accuracy']:.2%}), NSP accuracy "
-        f"{metrics['val_nsp_accuracy']:.2%}. Model: {options.output}. Curves, examples "
+        f"{metrics['bigram_accuracy']:.2%}). Model: {options.output}. Curves, examples "
         f"and the next commands: {os.path.join(options.output, 'report.md')}"
     )
 

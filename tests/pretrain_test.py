@@ -12,7 +12,7 @@ def test_last_line_has_the_metrics(monkeypatch, capsys):
     monkeypatch.setattr("bert_tf.training.pretrain", lambda options: metrics)
     pretrain.main(PretrainConfig(records="records", output="models/mini"))
     assert capsys.readouterr().out.partition("...\n")[2] == (
-        "Finished step 60. Held-out MLM accuracy 50.00% (most frequent token: 12.50%, "
-        "after the previous one: 25.00%), NSP accuracy 75.00%. Model: models/mini. "
+        "Finished step 60. Held-out MLM accuracy 50.00%, NSP accuracy 75.00% (most "
+        "frequent token: 12.50%, after the previous one: 25.00%). Model: models/mini. "
         "Curves, examples and the next commands: models/mini/report.md\n"
     )

@@ -239,6 +239,7 @@ def _manifest(
         "padding_share_unpacked": 1 - total["used"] / (total["pairs"] * length),
         "max_sequence_length": length,
         "lowercase": options.lowercase,
+        "next_sentence_prediction": options.next_sentence_prediction,
         "vocabulary_fingerprint": vocabulary.fingerprint,
         "warnings": warnings,
     }

@@ -64,6 +64,7 @@ class Records:
         path: The directory.
         manifest: Its statistics and settings, from `manifest.json`.
         vocabulary: The vocabulary of the token ids, from `vocab.txt`.
+        has_pairs: Whether sequences are pairs, for next sentence prediction.
 
     Raises:
         ValueError: The directory has no manifest, so the records are incomplete; a file
@@ -91,6 +92,7 @@ class Records:
             self.manifest: dict[str, Any] = text_files.read_json(manifest)
         except ValueError as error:
             raise ValueError(f"{error}. {self._repair}") from error
+        self.has_pairs = self.manifest.get("next_sentence_prediction", True)
         sizes = self.manifest["record_files"]
         self._files = {os.path.join(self.path, n): sizes[n] for n in sorted(sizes)}
         for file, size in self._files.items():

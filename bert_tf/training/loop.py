@@ -101,6 +101,7 @@ class TrainingLoop:
         first_step: int = 0,
         steps: int,
         interval_steps: int,
+        evaluate_start: bool = False,
     ) -> Iterator[dict[str, Any]]:
         """Trains from the step of the training state to `first_step + steps`.
 
@@ -112,6 +113,7 @@ class TrainingLoop:
             first_step: Steps of the training before this phase.
             steps: Steps of this phase.
             interval_steps: Steps between evaluations; the last may be fewer.
+            evaluate_start: Whether to evaluate the initial weights, too.
 
         Yields:
             After each evaluation: `logs`, the means of the metrics and those of the
@@ -127,6 +129,8 @@ class TrainingLoop:
         # dynamic, and these round differently. Resuming would not be bit-equal.
         self._steps = self.devices.steps(self.model, self._micro_batch_size)
         with self._signal_handlers():
+            if evaluate_start and not self.step:
+                self.progress["start"] = evaluate()
             while "interval" in self.progress or self.step < last:
                 # Part of the state, which may be at the end of an interval that is
                 # not yet evaluated.

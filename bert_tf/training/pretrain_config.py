@@ -150,7 +150,10 @@ class PretrainConfig(cli.Options):
         0.1, help="Share of them that become a random token.", minimum=0, maximum=1
     )
     next_sentence_prediction: bool = cli.option(
-        True, help="Train next sentence prediction, too."
+        True, help="Train next sentence prediction, too, if the records have pairs."
+    )
+    freeze_encoder: bool = cli.option(
+        False, help="Train only the heads, such as a new masked-LM head of --init_from."
     )
     validate_every: int = cli.option(
         1000,

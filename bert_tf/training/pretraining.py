@@ -31,6 +31,11 @@ from bert_tf.training.pretrain_config import Phase, PretrainConfig
 
 _HISTORY = "history.csv"
 _TOKENS_COUNTED = 2**22  # For the bigram baseline.
+_NEW_HEAD = (
+    "The masked-LM head is new. While it learns, in the first few hundred steps, its "
+    "gradients disturb the encoder. Pass --freeze_encoder to train only the head, and "
+    "start from that --output. Or start from the masked LM that the encoder came from."
+)
 
 
 def pretrain(
@@ -62,9 +67,12 @@ def pretrain(
     encoder = source.encoder if source else ""
     if encoder_class:
         encoder = encoder_name(encoder_class)
-    head = {"kind": "pretrainer"}
-    if not options.next_sentence_prediction:
-        head["newly_initialized"] = ["pooler", "nsp"]
+    head, learns_pairs = {"kind": "pretrainer"}, options.next_sentence_prediction
+    learns_pairs &= all(phase.records.has_pairs for phase in phases)
+    if not learns_pairs:
+        known = source.weights if source else {}
+        new = [name for name in ("pooler", "nsp") if f"{name}/kernel" not in known]
+        head["newly_initialized"] = new
     inputs = {
         "records_content": [phase.records.content for phase in phases],
         "init_from_content": source.fingerprint() if source else "",
@@ -93,11 +101,16 @@ def pretrain(
             model = BertPretrainer(backbone)
             if source:
                 source = source.extend_vocabulary(directory.vocabulary)
-                missing = ", ".join(source.load_into(model)) or "none"
-                print(f"Loaded {source.path}. Newly initialized layers: {missing}.")
+                unused = head.get("newly_initialized", ())
+                missing = [x for x in source.load_into(model) if x not in unused]
+                shown = ", ".join(missing) or "none"
+                print(f"Loaded {source.path}. Newly initialized layers: {shown}.")
+                if "mlm" in missing and not options.freeze_encoder:
+                    print(_NEW_HEAD)
+            backbone.trainable = not options.freeze_encoder
             model.compile(
                 create_optimizer(options, phases[0].schedule),
-                loss_weights={"mlm": 1, "nsp": int(options.next_sentence_prediction)},
+                loss_weights={"mlm": 1, "nsp": int(learns_pairs)},
             )
             state = TrainingState(directory, model, write=chief)
             _restore(state, phases)
@@ -105,7 +118,7 @@ def pretrain(
         manifest = last.records.manifest
         print(
             f"{model.count_params():,} weights, {replicas} replica"
-            f"{'s' * (replicas > 1)}, {manifest['train_pairs']:,} pairs, "
+            f"{'s' * (replicas > 1)}, {manifest['train_rows']:,} rows, "
             f"{last.epochs:.1f} epochs, {manifest['padding_share']:.1%} padding; "
             f"{'resuming' if state.step else 'starting'} at step {state.step:,} of "
             f"{last.end:,}."
@@ -125,7 +138,7 @@ def pretrain(
                 print("Shuffling rows and compiling the first step ...", flush=True)
             for phase in phases:
                 if loop.step <= phase.end:
-                    _train_phase(options, loop, phase)
+                    _train_phase(options, loop, phase, learns_pairs)
             if options.optimizer == "muon":
                 with devices.scope():
                     scale_embeddings(model)
@@ -148,6 +161,7 @@ def pretrain(
         metrics = history[-1] | baselines
         directory.write_metrics(metrics)
         values = {"weights": model.count_params(), "examples": examples, **baselines}
+        values["start"] = state.progress.get("start")
         report.pretraining_report(directory.path, options, last, history, **values)
         return metrics
 
@@ -306,7 +320,9 @@ def _restore(state: TrainingState, phases: Sequence[Phase]) -> None:
 # --- The phases ------------------------------------------------------------------
 
 
-def _train_phase(options: PretrainConfig, loop: TrainingLoop, phase: Phase) -> None:
+def _train_phase(
+    options: PretrainConfig, loop: TrainingLoop, phase: Phase, learns_pairs: bool
+) -> None:
     """Trains to the end of a phase; each evaluation adds a row to `history.csv`."""
     replicas = loop.devices.replicas
     batches = functools.partial(masked_batches, options, replicas, phase)
@@ -320,6 +336,7 @@ def _train_phase(options: PretrainConfig, loop: TrainingLoop, phase: Phase) -> N
         first_step=phase.first_step,
         steps=phase.steps,
         interval_steps=options.validate_every,
+        evaluate_start=bool(options.init_from),
     ):
         norms = interval["gradient_norms"]
         tokens = interval["steps"] * phase.tokens_per_step
@@ -331,7 +348,8 @@ def _train_phase(options: PretrainConfig, loop: TrainingLoop, phase: Phase) -> N
             "gradient_norm_max": max(norms, default=math.nan),
             "tokens_per_second": round(tokens / interval["seconds"]),
         }
-        history.append({name: float(row[name]) for name in sorted(row)})
+        row = {k: float(row[k]) for k in sorted(row) if learns_pairs or "nsp" not in k}
+        history.append(row)
         loop.save(weights=True)
         if options.keep_checkpoints and loop.state.write:
             keep_checkpoints(loop.state.directory, history, options.keep_checkpoints)
@@ -342,9 +360,8 @@ def _train_phase(options: PretrainConfig, loop: TrainingLoop, phase: Phase) -> N
             row,
             loop.step,
             f"step {loop.step:,}: loss {row['loss']:.3f}; held-out loss "
-            f"{row['val_loss']:.3f}, MLM accuracy {row['val_mlm_accuracy']:.2%}, "
-            f"NSP accuracy {row['val_nsp_accuracy']:.2%}; gradient norm "
-            f"{row['gradient_norm']:.2f}; {row['tokens_per_second']:,} tokens/s",
+            f"{row['val_loss']:.3f}, {report.accuracies(row)}; gradient norm "
+            f"{row['gradient_norm']:.2f}; {row['tokens_per_second']:,.0f} tokens/s",
         )
 
 

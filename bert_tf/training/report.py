@@ -11,7 +11,7 @@ import dataclasses
 import os
 import pathlib
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -27,7 +27,23 @@ figure = lazy_import("matplotlib.figure")
 
 _EXAMPLES = 8
 _CONTEXT = 8  # Tokens on each side of the mask of an example.
-_REFERENCES = (2.0e6, 32.4e6, 79.1e6, 139.9e6)  # Tokens in the rows of the template.
+# Millions of tokens, loss and accuracy of BERT mini with the short recipe.
+_REFERENCES = (
+    (2.0, 4.23, 0.310),
+    (32.4, 3.39, 0.406),
+    (79.1, 3.13, 0.438),
+    (139.9, 2.99, 0.456),
+)
+_LONGER = """
+## More training
+
+Hours of a training with more `--steps`, and the results of BERT mini with the short
+recipe. They are from another text, so compare the differences between the rows.
+
+| tokens | hours at {:,.0f} tokens/s | masked LM loss | accuracy |
+|--:|--:|--:|--:|
+{}
+"""
 
 
 def write_report(
@@ -114,11 +130,17 @@ def pretraining_report(
     steps = zip(history, [0, *(row["tokens"] for row in history)])
     seconds = sum((row["tokens"] - x) / row["tokens_per_second"] for row, x in steps)
     speed = history[-1]["tokens"] / seconds
+    hours = [
+        (f"{x} million", f"{x * 1e6 / speed / 3600:.2f}", loss, f"{accuracy:.1%}")
+        for x, loss, accuracy in _REFERENCES
+    ]
     values |= {
         "epochs": phase.epochs,
         "seconds": seconds,
         "speed": speed,
-        "hours": [tokens / speed / 3600 for tokens in _REFERENCES],
+        "results": table_rows(_results(values | history[-1])),
+        # Another start has another speed of learning.
+        "longer": "" if options.init_from else _LONGER.format(speed, table_rows(hours)),
     }
 
     def draw_losses(axes):
@@ -138,6 +160,27 @@ def pretraining_report(
     write_report(
         folder, template, "python -m bert_tf.pretrain", options, values, panels
     )
+
+
+def accuracies(metrics: Mapping[str, float]) -> str:
+    """Returns the held-out accuracies of the tasks that a model learns."""
+    names = {"val_mlm_accuracy": "MLM", "val_nsp_accuracy": "NSP"}
+    found = (f"{x} accuracy {metrics[k]:.2%}" for k, x in names.items() if k in metrics)
+    return ", ".join(found)
+
+
+def _results(metrics: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yields rows of a table: held-out accuracies and losses, and baselines."""
+    for task, title in ("mlm", "masked tokens"), ("nsp", "next sentences"):
+        for name, found in ("this model", metrics), ("before", metrics["start"]):
+            if found and f"val_{task}_loss" in metrics:
+                accuracy, loss = (
+                    found[f"val_{task}_{x}"] for x in ("accuracy", "loss")
+                )
+                yield f"{title}, {name}", f"{accuracy:.1%}", f"{loss:.3f}"
+    for name, title in ("bigram", " after the previous one"), ("unigram", ""):
+        accuracy = f"{metrics[f'{name}_accuracy']:.1%}"
+        yield f"masked tokens, most frequent token{title}", accuracy, ""
 
 
 def fill_masks(

@@ -104,7 +104,7 @@ def test_report_has_results_examples_and_the_command(trained, two_phases):
     directory, metrics = trained
     report = (directory.path / "report.md").read_text(encoding="utf-8")
     for name in ("val_mlm_accuracy", "bigram_accuracy", "unigram_accuracy"):
-        assert f" | {metrics[name]:.1%} |\n" in report, name
+        assert f" | {metrics[name]:.1%} |" in report, name
     assert f"| weights | {4090:,} |" in report
     line, *following = re.findall(r"^python -m \w+\.\w+ (.*)", report, re.MULTILINE)
     assert cli.parse(PretrainConfig, shlex.split(line)) == two_phases
@@ -359,6 +359,34 @@ def test_init_from_with_other_vocabulary_or_tokenizer_raises(
         model_directory(source, tiny_config, **{"vocabulary": vocabulary} | change)
         with pytest.raises(ValueError, match=f"has another {kind} than"):
             run(options, tmp_path / "new", init_from=str(source))
+
+
+def test_new_head_on_a_frozen_encoder_and_records_without_pairs(
+    options, tmp_path, tiny_config, vocabulary, capsys
+):
+    source = model_directory(tmp_path / "encoder", tiny_config, vocabulary)
+    source.save_weights(BertBackbone(tiny_config))
+    shutil.copytree(options.records, tmp_path / "records")
+    manifest = tmp_path / "records/manifest.json"
+    text = manifest.read_text().removesuffix("}")
+    manifest.write_text(text + ', "next_sentence_prediction": false}')
+    changes = {"records": str(tmp_path / "records"), "init_from": str(source.path)}
+    changes |= {"size": "", "steps": 2, "warmup_steps": 0, "freeze_encoder": True}
+    metrics = run(options, tmp_path / "new", **changes)
+    after = open_checkpoint(tmp_path / "new").read_weights()
+    for name, values in source.read_weights().items():
+        np.testing.assert_array_equal(after[name], values)
+    assert "nsp/kernel" not in after
+    printed = capsys.readouterr().out
+    assert "Newly initialized layers: mlm." in printed
+    report = (tmp_path / "new/report.md").read_text()
+    shown = f"{metrics['val_mlm_accuracy']:.1%} | {metrics['val_mlm_loss']:.3f}"
+    assert f"| masked tokens, this model | {shown} |" in report
+    before = re.search(r"masked tokens, before \| [\d.]+% \| ([\d.]+)", report)
+    assert float(before[1]) > metrics["val_mlm_loss"]
+    for text in (printed, report, *metrics):
+        assert not re.search("nsp|NSP accuracy|next sentence", text)
+    assert "BERT mini" not in report  # Results of models with random weights.
 
 
 @pytest.mark.slow
