@@ -1,69 +1,115 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the lines of a text file that are most similar to a query.
+"""Prints the texts of a file that are most similar to a query.
 
     python -m examples.search --model=minilm --corpus=corpus.txt "a query" "another"
+    python -m examples.search --model=minilm --corpus=faq.csv --text=question \\
+        --id=key --vectors=faq.npz "a query"
 
-The model is an export with the signature `sentence_embedding`, served at --address. Its
-prompts for queries and documents are added, and its similarity is used.
-With --rerank, a served cross-encoder (inputs text_a and text_b, output score) sorts the
-best candidates. Output: score, line number and text. Search is exact: one matmul, which
-is fast enough for a million lines.
+The corpus is a text file, one text a line, or a table (TSV, CSV, JSONL) with its
+columns --text and --id. The model is an export with the signature `sentence_embedding`,
+served at --address. Its prompts for queries and documents are added, and its similarity
+is used. --vectors names a file for the embeddings of the corpus, which later calls
+read. With --rerank, a served cross-encoder (inputs text_a and text_b, output score)
+sorts the best candidates. Output: score, line number or id, and text. Search is exact:
+one matmul, which is fast enough for a million texts.
 """
 
 import argparse
 import json
 import pathlib
 import sys
-from collections.abc import Sequence
-from typing import Any
+import zlib
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from bert_tf import client, heads
+from bert_tf import client, data, heads
 
 BATCH_SIZE = 32
 CANDIDATES = 10  # For re-ranking, per result.
+TABLES = {".csv", ".tsv", ".jsonl", ".ndjson", ".json"}
 
 
-def embed(
-    connection: client.Client, texts: Sequence[str], **options: Any
-) -> np.ndarray:
-    """Returns the vectors of texts [N, E]."""
-    batches = (texts[i : i + BATCH_SIZE] for i in range(0, len(texts), BATCH_SIZE))
-    vectors = [
-        connection.predict({"text": batch}, **options)["sentence_embedding"]
-        for batch in batches
-    ]
-    return np.concatenate(vectors).astype(np.float32)
+def read_corpus(path: pathlib.Path, text: str, key: str) -> list[tuple[str, str]]:
+    """Returns the id, by default the line number, and the text of each line or row."""
+    if text:
+        rows = data.Table(path).rows([text, key or text], flags="--text, --id")
+        found = [(values[1] if key else n, values[0]) for n, values in rows]
+    elif TABLES.intersection(path.suffixes):
+        raise ValueError(f"{path} is a table. Select the column of its texts: --text.")
+    else:
+        content = path.read_text(encoding="utf-8-sig", errors="replace")
+        found = list(enumerate(content.split("\n"), start=1))
+    found = [(str(number), " ".join(line.split())) for number, line in found]
+    found = [(number, line) for number, line in found if line]
+    if not found:
+        raise ValueError(f"{path} has no text.")
+    return found
+
+
+def checksum(texts: Sequence[str]) -> int:
+    return zlib.crc32("\n".join(texts).encode())
+
+
+def embed(predict: Callable, texts: Sequence[str], vectors: str = "") -> np.ndarray:
+    """Returns the vectors of texts [N, E].
+
+    Args:
+        predict: Returns the vectors of a batch of texts.
+        texts: The texts.
+        vectors: A file with the vectors of the first texts, which gets those of all.
+    """
+    known = np.zeros([0, 0], np.float32)
+    if vectors and pathlib.Path(vectors).exists():
+        saved = np.load(vectors)
+        known = saved["vectors"]
+        same = saved["checksum"] == checksum(texts[: len(known)])
+        # Those of another model differ.
+        if not same or not np.allclose(known[:1], predict(texts[:1]), atol=1e-3):
+            raise ValueError(f"--vectors={vectors} has other texts or another model.")
+    starts = range(len(known), len(texts), BATCH_SIZE)
+    parts = [predict(texts[i : i + BATCH_SIZE]) for i in starts]
+    found = np.concatenate([known, *parts] if len(known) else parts).astype(np.float32)
+    if vectors and parts:
+        with open(vectors, "wb") as file:
+            np.savez(file, vectors=found, checksum=checksum(texts))
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Searches the lines of a text file.")
+    parser = argparse.ArgumentParser(description="Searches the texts of a file.")
     parser.add_argument("queries", nargs="+", metavar="QUERY")
     parser.add_argument("--model", required=True)
     parser.add_argument("--corpus", required=True, type=pathlib.Path)
+    parser.add_argument("--text", default="", help="Column of the texts of a table.")
+    parser.add_argument("--id", default="", help="Column of the ids of a table.")
+    parser.add_argument("--vectors", default="", help="File for the vectors: .npz.")
     parser.add_argument("--rerank", metavar="MODEL", help="A served cross-encoder.")
     parser.add_argument("--top_k", type=int, default=5)
     parser.add_argument("--address", default="127.0.0.1:8500")
     parser.add_argument("--timeout", type=float, default=60, help="Seconds.")
     options = parser.parse_args(argv)
-    text = options.corpus.read_text(encoding="utf-8-sig", errors="replace")
-    lines = [(n, line.strip()) for n, line in enumerate(text.split("\n"), start=1)]
-    lines = [(number, line) for number, line in lines if line]
-    if not lines:
-        sys.exit(f"{options.corpus} has no text.")
+    lines = read_corpus(options.corpus, options.text, options.id)
     with client.Client(options.address) as connection:
         to_model = {"model": options.model, "timeout": options.timeout}
         about = connection.predict({"text": [""]}, signature="metadata", **to_model)
         head = json.loads(about["json"][0])["head"]
-        texts = options.queries, [line for _, line in lines]
-        vectors = [
-            embed(connection, part, signature=name, **to_model)
-            for part, name in zip(texts, heads.search_signatures(head))
-        ]
+
+        def predict(texts, signature):
+            answer = connection.predict(
+                {"text": texts}, signature=signature, **to_model
+            )
+            return answer["sentence_embedding"]
+
+        to_query, to_document = (
+            lambda texts, name=name: predict(texts, name)
+            for name in heads.search_signatures(head)
+        )
+        queries = embed(to_query, options.queries)
+        vectors = embed(to_document, [line for _, line in lines], options.vectors)
         similarity = head.get("similarity_fn_name", "cosine")
-        found = heads.similarities(similarity, *vectors)
+        found = heads.similarities(similarity, queries, vectors)
         for query, scores in zip(options.queries, found, strict=True):
             count = options.top_k * (CANDIDATES if options.rerank else 1)
             best = np.argsort(-scores, kind="stable")[:count]
@@ -84,5 +130,5 @@ def main(argv: Sequence[str] | None = None) -> None:
 if __name__ == "__main__":
     try:
         main()
-    except (OSError, client.PredictError) as error:
+    except (OSError, ValueError, client.PredictError) as error:
         sys.exit(f"error: {error}")
