@@ -71,13 +71,9 @@ class Client:
 
     def __init__(self, address: str = "127.0.0.1:8500"):
         self._channel = grpc.insecure_channel(address, _CHANNEL_OPTIONS)
-        messages = import_messages("tensorflow_serving.apis.predict_pb2")
-        self._request = messages.PredictRequest
-        self._predict = self._channel.unary_unary(
-            "/tensorflow.serving.PredictionService/Predict",
-            request_serializer=self._request.SerializeToString,
-            response_deserializer=messages.PredictResponse.FromString,
-        )
+        api = "tensorflow_serving.apis"
+        self._predict = import_messages(f"{api}.predict_pb2")
+        self._metadata = import_messages(f"{api}.get_model_metadata_pb2")
 
     def __enter__(self) -> Client:
         return self
@@ -113,16 +109,43 @@ class Client:
             ValueError: An input is not a batch of strings, numbers or booleans.
             PredictError: The server rejected the request or did not answer in time.
         """
-        number = None if version is None else {"value": version}
-        spec = {"name": model, "signature_name": signature, "version": number}
         protos = {name: _to_proto(name, value) for name, value in inputs.items()}
-        request = self._request(model_spec=spec, inputs=protos)
-        try:
-            response = self._predict(request, timeout=timeout)
-        except grpc.RpcError as error:
-            raise PredictError(error.code().name, error.details()) from None
+        spec = {"name": model, "signature_name": signature, "version": version}
+        response = self._call(self._predict, "Predict", spec, timeout, inputs=protos)
         outputs = sorted(response.outputs.items())  # They have no order.
         return {name: serving.tensors.to_array(proto) for name, proto in outputs}
+
+    def input_ranks(
+        self, model: str, *, signature: str, version: int | None, timeout: float
+    ) -> dict[str, int]:
+        """Returns the rank of each input of a signature, by name.
+
+        The arguments and `PredictError` are those of `predict`.
+        """
+        messages, found = self._metadata, self._metadata.SignatureDefMap()
+        fields = {"metadata_field": ["signature_def"]}
+        spec = {"name": model, "version": version}
+        response = self._call(messages, "GetModelMetadata", spec, timeout, **fields)
+        response.metadata["signature_def"].Unpack(found)
+        inputs = found.signature_def[signature].inputs
+        return {name: len(x.tensor_shape.dim) for name, x in inputs.items()}
+
+    def _call(
+        self, messages: Any, name: str, spec: dict, timeout: float, **fields: Any
+    ) -> Any:
+        """Calls a method of the service and returns its response."""
+        request = getattr(messages, f"{name}Request")
+        method = self._channel.unary_unary(
+            f"/tensorflow.serving.PredictionService/{name}",
+            request_serializer=request.SerializeToString,
+            response_deserializer=getattr(messages, f"{name}Response").FromString,
+        )
+        if spec["version"] is not None:
+            spec["version"] = {"value": spec["version"]}
+        try:
+            return method(request(model_spec=spec, **fields), timeout=timeout)
+        except grpc.RpcError as error:
+            raise PredictError(error.code().name, error.details()) from None
 
 
 def predict(
@@ -187,7 +210,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Bytes that are not UTF-8 are printed as they are.
     sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
     request, status = vars(options), 0
-    with Client(request.pop("address")) as client:
+    with Client(address := request.pop("address")) as client:
+        if inputs:
+            _check_inputs(client, inputs, address, request)
         lines = filter(bytes.strip, sys.stdin.buffer)
         for line in [b""] if inputs else lines:
             try:
@@ -202,6 +227,28 @@ def main(argv: Sequence[str] | None = None) -> int:
             decode = lambda x: x.decode("utf-8", "surrogateescape")  # noqa: E731
             print(json.dumps(answer, ensure_ascii=False, default=decode), flush=True)
     return status
+
+
+def _check_inputs(
+    client: Client, inputs: Mapping[str, Any], address: str, request: Mapping[str, Any]
+) -> None:
+    """Ends the command if the flags are not inputs of the signature."""
+    try:
+        ranks = client.input_ranks(**request)
+    except PredictError as error:
+        hint = f" See --address={address}." if error.code == "UNAVAILABLE" else ""
+        sys.exit(f"error: {error}{hint}")
+    for name, value in inputs.items():
+        if ranks and name not in ranks:
+            names = ", ".join(f"--{x}" for x in sorted(ranks))
+            sys.exit(f"error: --{name} is no input of the signature. Inputs: {names}.")
+        if isinstance(value, list) and ranks.get(name) == 1:
+            sys.exit(
+                f"error: --{name} must occur once. For several examples, write JSON "
+                "objects to standard input, one a line."
+            )
+        if not value:
+            print(f"warning: --{name} is empty.", file=sys.stderr)
 
 
 def _parse_line(line: bytes) -> dict[str, Any]:

@@ -142,6 +142,7 @@ def test_command_sends_repeated_inputs_as_a_list(monkeypatch, capsys):
         return {"choice": np.array([1])}
 
     monkeypatch.setattr(client.Client, "predict", predict)
+    monkeypatch.setattr(client.Client, "input_ranks", lambda *_, **__: {})
     client.main(["--model=swag", "--prompt=p", "--choices=a", "--choices=b"])
     assert seen == {"model": "swag", "prompt": [b"p"], "choices": [[b"a", b"b"]]}
     assert json.loads(capsys.readouterr().out) == {"choice": 1}
@@ -153,6 +154,18 @@ def test_command_errors_are_one_line(toy_server, monkeypatch, capsys):
         client.main(arguments)
     message = "error: NOT_FOUND: No model 'nobody'. The models are ['größer', 'toy']."
     assert stopped.value.code == message
+    arguments[1] = "--model=toy"
+    flags = {("--server=b",): "--server is no input of the signature. Inputs: --text."}
+    flags[("--text=b",)] = "--text must occur once. For several examples, write JSON"
+    for others, message in flags.items():
+        with pytest.raises(SystemExit) as stopped:
+            client.main([*arguments, *others])
+        assert message in stopped.value.code
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        address = f"--address=127.0.0.1:{unused.getsockname()[1]}"
+    with pytest.raises(SystemExit) as stopped:
+        client.main(["--model=toy", "--text=a", address])
+    assert stopped.value.code.endswith(f" See {address}.")
     with pytest.raises(SystemExit):
         client.main(["--model=toy", "--text", "a"])
     assert "must be --name=value. Got --text" in capsys.readouterr().err
