@@ -172,6 +172,9 @@ class Classification(finetuning.TableTask):
         self.settings = {"problem": self.problem, "pairs": pairs, **details}
         self.gold = {name: self._read_labels(rows) for name, rows in self.data.items()}
 
+    def classes(self, row):
+        return () if self.problem == "regression" else self._label_names(row.gold)
+
     def _label_names(self, gold: str) -> list[str]:
         if not self.options.separator:
             return [gold]
@@ -290,8 +293,6 @@ class Classification(finetuning.TableTask):
             return ""
         if self.problem == "multi_label":  # A single column would be two classes.
             gold, predicted = (np.pad(x, [(0, 0), (0, 1)]) for x in (gold, predicted))
-        elif np.ptp(predicted) == 0:
-            logging.warning("All predictions are %r.", self.labels[predicted[0]])
         return sklearn.metrics.classification_report(
             gold,
             predicted,

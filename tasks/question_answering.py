@@ -56,7 +56,7 @@ class QuestionAnswering(finetuning.Task):
     metric = "f1"
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config(finetuning.FilesConfig):
+    class Config(finetuning.RowsConfig):
         """Options of `python -m tasks.question_answering`."""
 
         question: str = cli.option("question", help="Column of the question.")
@@ -79,7 +79,8 @@ class QuestionAnswering(finetuning.Task):
                 f"{options.max_sequence_length} and {options.max_question_length}."
             )
         columns, files = _columns(options), options.files().items()
-        self.data = {k: squad.read(path, columns, split=k) for k, path in files}
+        rows = {k: squad.read(path, columns, split=k) for k, path in files}
+        self.data = self.split(rows)
         self.settings = {"no_answer": not all(q.answers for q in self.data["train"])}
 
     @classmethod
@@ -134,7 +135,8 @@ class QuestionAnswering(finetuning.Task):
 
 
 def _columns(options: QuestionAnswering.Config) -> tuple[str, ...]:
-    return options.question, options.context, options.answer, options.answer_start
+    names = options.question, options.context, options.answer, options.answer_start
+    return *names, options.id, options.group, *options.kept
 
 
 # --- Windows of passages ---------------------------------------------------------

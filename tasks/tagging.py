@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 
 import numpy as np
 
@@ -78,8 +77,15 @@ class Tagging(finetuning.Task):
         super().__init__(options, encoder)
         if options.teacher and options.features:
             raise ValueError("--teacher trains the encoder. Omit --features.")
-        files = options.files().items()
-        self.data = {k: finetuning.ColumnFile.read(path) for k, path in files}
+        files = {k: finetuning.ColumnFile.read(x) for k, x in options.files().items()}
+        rows = self.split({name: file.examples() for name, file in files.items()})
+        self.data = dict(files)
+        for name in rows if self.held_out else ():
+            file, lines = (
+                files.get(name, files["train"]),
+                {int(x.id) for x in rows[name]},
+            )
+            self.data[name] = file.select(lines)
         train = self.data["train"]
         self.gold = {"train": train.tags()}
         types = sorted({t[2:] for tags in self.gold["train"] for t in tags if t != "O"})
@@ -98,9 +104,8 @@ class Tagging(finetuning.Task):
         gold = [None] * len(file.sentences)
         with contextlib.suppress(ValueError):  # The last column has no tags.
             gold = [" ".join(tags) for tags in file.tags()]
-        for sentence, tags in zip(file.sentences, gold, strict=True):
-            id_, texts = str(sentence.lines[0]), {"text": " ".join(sentence.words)}
-            yield finetuning.Example(id_, texts, (sentence.words,), tags)
+        for row, tags in zip(file.examples(), gold, strict=True):
+            yield row._replace(texts={"text": " ".join(row.inputs[0])}, gold=tags)
 
     @classmethod
     def answer(cls, model, columns, batch_size):
@@ -165,15 +170,21 @@ class Tagging(finetuning.Task):
         return finetuning.Evaluation(metrics, answers, report=report)
 
     def rows(self, name, answers):
-        """Yields a row for each word."""
-        gold, sentences = self.gold[name], self.data[name].sentences
-        columns = {
-            "text": itertools.chain(*(sentence.words for sentence in sentences)),
-            "prediction": itertools.chain(*answers["tags"]),
-            "confidence": map(float, itertools.chain(*answers["scores"])),
-        }
-        columns |= {"gold": itertools.chain(*gold)} if gold else {}
-        return (dict(zip(columns, row)) for row in zip(*columns.values()))
+        """Yields a row for each word, with its neighbors as text."""
+        gold, found = self.gold[name], zip(answers["tags"], answers["scores"])
+        for number, (sentence, parts) in enumerate(
+            zip(self.data[name].sentences, found, strict=True)
+        ):
+            words = sentence.words
+            for i, (tag, score) in enumerate(zip(*parts)):
+                text = (
+                    *words[max(0, i - 8) : i],
+                    f"**{words[i]}**",
+                    *words[i + 1 : i + 9],
+                )
+                row = {"id": sentence.lines[i], "text": " ".join(text)}
+                row |= {"prediction": tag, "confidence": float(score)}
+                yield row | ({"gold": gold[number][i]} if gold else {})
 
     def write_predictions(self, name, answers, folder):
         path = folder / f"predictions_{name}.conll"

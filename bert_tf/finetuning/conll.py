@@ -41,6 +41,7 @@ from absl import logging
 
 from bert_tf import storage
 from bert_tf.data import Table
+from bert_tf.finetuning.task import Example
 
 _DOCUMENT = "-DOCSTART-"
 _SPACES = re.compile(" +")
@@ -120,7 +121,8 @@ class ColumnFile:
                 raise ValueError(
                     f"{path}, line {number}: every word must have {file.num_columns} "
                     f"columns, as the first one. Got {sum(map(bool, row))} in "
-                    f"{separator.join(row)!r}. A line has one word, not a text."
+                    f"{separator.join(row)!r}. A line has one word. For raw text, "
+                    "use `bert_tf.load`, or export the model."
                 )
         if file.num_columns > 1 and _are_counted(sentences):
             raise ValueError(
@@ -163,6 +165,21 @@ class ColumnFile:
                 firsts.append(index)
                 total = sizes[index]
         return firsts
+
+    def examples(self) -> list[Example]:
+        """Returns the sentences; those of a document are a group."""
+        documents = itertools.accumulate(s.begins_document for s in self.sentences)
+        return [
+            Example(str(s.lines[0]), None, (s.words,), group=f"document {n}" * (n > 0))
+            for n, s in zip(documents, self.sentences)
+        ]
+
+    def select(self, lines: Collection[int]) -> ColumnFile:
+        """Returns a file of the sentences that begin on some lines."""
+        sentences = [s for s in self.sentences if s.lines[0] in lines]
+        rows = [[[_DOCUMENT] * s.begins_document, s.rows, [[]]] for s in sentences]
+        rows = [*itertools.chain(*itertools.chain(*rows))]
+        return dataclasses.replace(self, rows=rows, sentences=sentences)
 
     def tags(self, types: Collection[str] | None = None) -> list[list[str]]:
         """Returns the last column of every sentence as IOB2 tags.

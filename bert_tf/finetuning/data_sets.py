@@ -14,14 +14,14 @@ import dataclasses
 import pathlib
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 from absl import logging
 
 from bert_tf import cli, data
-from bert_tf.finetuning.task import Example, FilesConfig, Task
+from bert_tf.finetuning.task import Example, RowsConfig, Task
 from bert_tf.lazy import lazy_import
 
 scipy = lazy_import("scipy")
@@ -48,7 +48,7 @@ _BOOLEANS = {"0": False, "1": True, "false": False, "true": True}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TablesConfig(FilesConfig):
+class TablesConfig(RowsConfig):
     """Options of a task that reads a benchmark or the user's own tables.
 
     A subclass has the option `task`, the name of a benchmark.
@@ -58,9 +58,6 @@ class TablesConfig(FilesConfig):
         "", help="Folder of --task.", common=True, resumable=True, local=True
     )
     train_file: str = cli.option("", help="Training data.", common=True, local=True)
-    dev_file: str = cli.option(
-        "", help="Dev set, which selects the best epoch.", common=True, local=True
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,12 +138,14 @@ class TableTask(Task):
         Raises:
             ValueError: A column is missing, a row is malformed, or there are no rows.
         """
-        data_set, index = cls.find_data_set(options), 0
-        flags = f"{_flags((*cls.columns, *cls.other_flags))}, or with --task"
+        data_set, index, empty = cls.find_data_set(options), 0, 0
+        names = (*cls.columns, *cls.other_flags, "id", "keep", "group")
+        flags = f"{_flags(names)}, or with --task"
         if options.task:
             flags = "another --task or --data_dir"
         if split == "predict":
-            flags = f"the training's {_flags(cls.columns)}"
+            flags = f"the training's {_flags(cls.columns)}, or with --id, --keep"
+        extra = [*options.kept, *filter(None, [split == "train" and options.group])]
         labels = data_set.label.split(",") if data_set.label else []
         optional = {"id", *data_set.optional.get(split, ())}
         if not split.startswith(("train", "dev")):
@@ -162,21 +161,34 @@ class TableTask(Task):
             table = data.Table(path, data_set.columns.get(split, ()), skip)
             known = {*table.columns} | {*data_set.texts} - optional
             texts = [column for column in data_set.texts if column in known]
+            # The file must have these columns, but the objects of JSONL may lack them.
+            table.require(extra, flags)
             rows = table.rows(
-                [*texts, *labels, "id"],
+                [*texts, *labels, options.id, *extra],
                 flags=flags,
                 nested={*data_set.nested, *labels},  # Labels may be null.
-                optional=optional.difference(texts),
+                optional={*optional, *extra}.difference(texts),
             )
-            for line, (*values, id_) in rows:
-                golds, gold = values[len(texts) :], None
+            for line, values in rows:
+                end = len(texts) + len(labels)
+                golds, gold, id_ = values[len(texts) : end], None, values[end]
                 if is_labeled or any(value is not None for value in golds):
                     gold = _label(dict(zip(labels, golds)), f"{path}, line {line}")
                 id_ = str(index) if id_ is None else id_
-                yield Example(id_, None, tuple(values[: len(texts)]), gold, path, line)
+                inputs = tuple(values[: len(texts)])
+                cells = dict(zip(extra, (cell or "" for cell in values[end + 1 :])))
+                group = cells.get(options.group, "")
+                kept = {name: cells[name] for name in options.kept}
+                yield Example(
+                    id_, None, inputs, gold, path, line, kept=kept, group=group
+                )
+                empty += inputs[0].strip() in data.MISSING_VALUES
                 index += 1
         if not index:
             raise ValueError(f"{paths[0]} has a header but no rows.")
+        if empty:
+            message = "%s: %d of %d rows have an empty or missing text."
+            logging.warning(message, paths[0], empty, index)
 
     @classmethod
     def read_input(cls, options, path):
@@ -195,13 +207,19 @@ class TableTask(Task):
         }
         golds = {k: collections.Counter(row.gold for row in x) for k, x in rows.items()}
         missing = _NO_GOLD - _valid_labels(golds["train"], self.problem)
-        self.data = {k: _labeled(k, x, golds[k], missing) for k, x in rows.items()}
+        rows = {k: _labeled(k, x, golds[k], missing) for k, x in rows.items()}
+        self.data = self.split(rows, self.classes)
         self.gold_labels = [gold for gold in golds["train"] if gold not in missing]
+
+    def classes(self, row: Example) -> Iterable[str]:
+        """Returns the classes of a row; see `Task.split`."""
+        return [row.gold] if self.problem == "classification" else []
 
     def _check_flags(self) -> None:
         options, defaults = self.options, type(self.options)
-        required = ("train_file", "dev_file", *self.columns)
-        names = (*required, *self.other_flags)
+        dev = "dev_share" if options.dev_share else "dev_file"
+        required = ("train_file", dev, *self.columns)
+        names = (*required, *self.other_flags, "test_share", "group")
         given = [n for n in names if getattr(options, n) != getattr(defaults, n)]
         missing = [name for name in required if name not in given]
         if options.task and given:
@@ -214,7 +232,8 @@ class TableTask(Task):
         if missing and not options.task:
             raise ValueError(
                 f"Missing flags: {_flags(missing)}. Pass {_flags(required)} to read "
-                f"your own tables, or --task ({', '.join(self.benchmarks)}) and "
+                "your own tables; --dev_share=0.1 instead of --dev_file holds out rows "
+                f"of --train_file. Or pass --task ({', '.join(self.benchmarks)}) and "
                 "--data_dir."
             )
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import pathlib
 from collections.abc import Mapping
@@ -47,10 +48,21 @@ def finetuning_report(
         parts = str(row.get("confidence", 0.0)).split()  # A number, or several.
         return np.prod(np.float64(parts)) * (row["gold"] != row["prediction"])
 
+    kept, kinds = getattr(task.options, "kept", ()), collections.Counter()
+
+    def is_repeated(row: Mapping[str, Any]) -> bool:
+        """Whether two rows before have the same label and prediction."""
+        kind = not is_score and (row["gold"], row["prediction"])
+        kinds[kind] += 1
+        return kinds[kind] > 2
+
     def cells(row: Mapping[str, Any]) -> list[Any]:
         texts = itertools.takewhile(lambda name: name != "prediction", row)
-        text = " / ".join(str(row[name]) for name in texts if name != "id")
-        return [text[:300], row["gold"], row["prediction"], row.get("confidence", "")]
+        text = " / ".join(str(row[name]) for name in texts if name not in ("id", *kept))
+        parts = str(row.get("confidence", "")).split()
+        confidence = " ".join(f"{float(part):.2f}" for part in parts)
+        shown = (row[name] for name in ("id", *kept))
+        return [*shown, text[:300], row["gold"], row["prediction"], confidence]
 
     def draw_epochs(axes):
         names = ("loss", trained["metric"].replace(" ", "_"))
@@ -67,7 +79,10 @@ def finetuning_report(
             )
 
     few = is_score or len({name for pair in pairs for name in pair}) <= _CLASSES
-    errors = sorted(filter(error_size, rows), key=error_size, reverse=True)[:_ERRORS]
+    errors = sorted(filter(error_size, rows), key=error_size, reverse=True)
+    errors = sorted(errors, key=is_repeated)[:_ERRORS]
+    errors.sort(key=error_size, reverse=True)
+    columns = "id", *kept, "text", "label", "prediction", "confidence"
     scores = [
         (name, metric, f"{score:.4f}")
         for name in task.evaluation_splits
@@ -81,7 +96,9 @@ def finetuning_report(
         "tables": "".join(
             f"\n```\n{name}:\n{x.report}```\n" for name, x in found.items() if x.report
         ),
-        "errors": training.report.table_rows(map(cells, errors)),
+        "errors": training.report.table_rows(
+            [columns, ["---"] * len(columns), *map(cells, errors)]
+        ),
     }
     template = pathlib.Path(__file__).with_name("finetuning_report.txt")
     panels = [draw_epochs, draw_predictions][: 1 + bool(pairs and few)]

@@ -14,7 +14,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import pathlib
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tqdm import tqdm
@@ -22,10 +23,11 @@ from tqdm import tqdm
 from bert_tf import checkpoints, data, lazy, serving, storage, training
 from bert_tf.checkpoints import Checkpoint, ModelDirectory
 from bert_tf.finetuning import distillation
-from bert_tf.finetuning.task import FinetuneConfig, PredictConfig, Task
+from bert_tf.finetuning.task import Example, FinetuneConfig, PredictConfig, Task
 from bert_tf.finetuning.train import FineTuning
 from bert_tf.modeling import BertBackbone, encoder_name
 
+_HELD_OUT = "held_out.csv"
 _EXPORT_LATER = "omit it and export the model later, with python -m bert_tf.export"
 
 
@@ -74,6 +76,8 @@ def fine_tune(
     teacher = distillation.open_teacher(task)
     content = {"init_from": encoder, "teacher": teacher}
     content = {f"{k}_content": v.fingerprint() if v else "" for k, v in content.items()}
+    if task.held_out:
+        content["train_file_content"] = _content(options.train_file)
     directory = ModelDirectory.create(
         options.output,
         architecture=encoder.architecture,
@@ -87,6 +91,8 @@ def fine_tune(
         resumable=options.resumable(),
     )
     with storage.exclusive(directory.path), devices.errors():
+        if task.held_out:
+            data.write_table(directory.path / _HELD_OUT, task.held_out)
         return FineTuning(task, teacher, directory, devices).run()
 
 
@@ -118,8 +124,15 @@ def predict_file(task_class: type[Task], options: PredictConfig) -> None:
     known = dict(zip(inputs, inputs)) | checkpoint.options
     fields = [field.name for field in dataclasses.fields(config_class)]
     known = {name: known.get(name, getattr(config_class, name, "")) for name in fields}
-    config = config_class(**known)
+    changed = {name: x for name in ("id", "keep") if (x := getattr(options, name))}
+    if unknown := changed.keys() - known.keys():
+        raise ValueError(
+            f"--{min(unknown)} is for tasks on tables, not for {task_class.kind}."
+        )
+    config = config_class(**known | changed)
     examples = iter(task_class.read_input(config, options.input))
+    if options.split:
+        examples = filter(_held_out(checkpoint, options), examples)
 
     def rows() -> Iterator[dict[str, Any]]:
         while batch := list(itertools.islice(examples, options.batch_size)):
@@ -129,6 +142,28 @@ def predict_file(task_class: type[Task], options: PredictConfig) -> None:
 
     count = data.write_table(options.output, tqdm(rows(), unit=" rows", disable=None))
     print(f"{count:,} rows in {options.output}.")
+
+
+def _content(path: str) -> str:
+    return f"{zlib.crc32(pathlib.Path(path).read_bytes()):08x}"
+
+
+def _held_out(
+    checkpoint: Checkpoint, options: PredictConfig
+) -> Callable[[Example], bool]:
+    """Returns a function that tells whether a row is in the split `options.split`.
+
+    Raises:
+        ValueError: The model has no such split, or its training file is another one.
+    """
+    if checkpoint.options.get("train_file_content") != _content(options.input):
+        raise ValueError(
+            f"--split requires the --train_file of {checkpoint.path}, unchanged, and a "
+            f"training with --{options.split}_share. Got --input={options.input}."
+        )
+    rows = data.read_table(checkpoint.path / _HELD_OUT)
+    found = {(x["line"], x["id"]) for x in rows if x["split"] == options.split}
+    return lambda row: (str(row.line), row.id) in found
 
 
 # --- Checks ----------------------------------------------------------------------

@@ -36,13 +36,13 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 def read(
     path: str | os.PathLike,
-    columns: Sequence[str] = ("question", "context", "answer", ""),
+    columns: Sequence[str] = ("question", "context", "answer", "", "id", ""),
     *,
     split: str = "test",
 ) -> list[Example]:
     """Reads a JSON file in the format of SQuAD, or a table (.csv, .jsonl, else TSV).
 
-    Ids of a table are in the column `id`, or else the line numbers. Without a column
+    Ids of a table are in the column of ids, or else the line numbers. Without a column
     of offsets, the answer is the first occurrence as whole words, or else the first
     occurrence. Empty answers are none. Only training needs offsets, as in SQuAD's
     scripts.
@@ -51,8 +51,9 @@ def read(
         path: The file.
         columns: Columns of a table: the question; the passage; the answer, empty or
             null for none; the answer's offset in the passage in characters, "" if the
-            table has no such column. The last two may be missing in a test set. A JSONL
-            file may have `answers` instead of `answer`: a list of texts, or texts and
+            table has no such column; the id; the group, "" for the passage; and columns
+            to keep. Answers and offsets may be missing in a test set. A JSONL file may
+            have `answers` instead of `answer`: a list of texts, or texts and
             offsets as in Hugging Face's data sets: {"text": ["France"],
             "answer_start": [53]}. A missing value of pandas that the passage does not
             contain, such as NaN, is no answer.
@@ -101,7 +102,7 @@ def stream(
     if document is None and table.first_line.startswith("{"):
         document = text_files.read_json(path)  # An object of several lines.
     if document is not None and "data" in document:
-        rows = _read(path, document)
+        rows = _read(path, document, columns[4:])
     else:
         rows = _read_table(table, columns, needs_answers)
     for context, entry in rows:
@@ -120,11 +121,15 @@ def stream(
 _Rows: TypeAlias = Iterator[tuple[str, Mapping[str, Any]]]
 
 
-def _read(path: pathlib.Path, document: Mapping[str, Any]) -> _Rows:
+def _read(path: pathlib.Path, document: Mapping[str, Any], columns: Any) -> _Rows:
+    id_, group, *kept = columns
     try:
         for article in document["data"]:
             for paragraph in article["paragraphs"]:
                 for entry in paragraph["qas"]:
+                    found = {"title": article.get("title")} | entry
+                    entry = {**entry, "id": found[id_], "group": group and found[group]}
+                    entry["kept"] = {name: str(found[name]) for name in kept}
                     yield paragraph["context"], entry
     except (KeyError, TypeError) as error:
         raise ValueError(
@@ -134,22 +139,24 @@ def _read(path: pathlib.Path, document: Mapping[str, Any]) -> _Rows:
 
 
 def _read_table(table: Table, columns: Sequence[str], needs_answers: bool) -> _Rows:
-    question, context, answers, start = columns
-    flags = "--question, --context, --answer, --answer_start"
+    question, context, answers, start, id_, group, *kept = columns
+    flags = "--question, --context, --answer, --answer_start, --id, --group, --keep"
     if len({question, context, answers}) < 3:
         raise ValueError(f"Question, passage and answer must differ. See {flags}.")
     if answers not in table.columns and f"{answers}s" in table.columns:
         answers += "s"
-    names = {"id": "id", "question": question, "context": context}
+    names = {"id": id_, "question": question, "context": context}
+    names |= {"group": group} if group else {}
     for key, name in (("answers", answers), ("answer_start", start)):
         if name and (needs_answers or name in table.columns):
             names[key] = name
     # Objects may lack an id or an offset.
     optional = {"id", start} if table.suffix == ".jsonl" else {"id"}
-    columns, ambiguous, offsets = [*names.values()], 0, 0
+    columns, ambiguous, offsets = [*names.values(), *kept], 0, 0
     rows = table.rows(columns, flags=flags, nested=[answers], optional=optional)
     for line, values in rows:
-        entry = dict(zip(names, values, strict=True))
+        entry = dict(zip(names, values))
+        entry["kept"] = dict(zip(kept, values[len(names) :]))
         entry["id"] = str(line) if entry.get("id") is None else entry["id"]
         offsets += entry.get("answer_start") is not None
         context, answers = entry["context"], entry.get("answers")
@@ -204,8 +211,10 @@ def _question(path: pathlib.Path, context: str, entry: Mapping[str, Any]) -> Exa
             f"must be true or false. Got {error!r}."
         ) from error
     gold = None if answers is None else next((text for text, _ in answers), "")
-    inputs = question, context
-    return Example(name, {"question": question}, inputs, gold, path, answers=answers)
+    kept, group = entry["kept"], str(entry.get("group") or context)
+    texts, inputs = {"question": question}, (question, context)
+    example = Example(name, texts, inputs, gold, path, kept=kept, group=group)
+    return example._replace(answers=answers)
 
 
 def _answers(answers: Any) -> tuple[tuple[str, int], ...]:

@@ -13,12 +13,14 @@ import dataclasses
 import functools
 import pathlib
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
+from absl import logging
 
 from bert_tf import checkpoints, cli, data, heads, serving, text
+from bert_tf.finetuning import splits
 
 if TYPE_CHECKING:
     import keras
@@ -91,15 +93,46 @@ class FilesConfig(FinetuneConfig):
     """Options of a task that reads the user's own files."""
 
     train_file: str = cli.option(help="Training data.", local=True)
-    dev_file: str = cli.option(help="Data that selects the best epoch.", local=True)
+    dev_file: str = cli.option(
+        "", help="Dev set, which selects the best epoch.", common=True, local=True
+    )
     test_file: str = cli.option(
         "", help="Data to predict.", common=True, resumable=True, local=True
     )
+    dev_share: float = cli.option(
+        0.0, help="Share of --train_file to hold out.", maximum=0.5, common=True
+    )
+    test_share: float = cli.option(
+        0.0, help="The same as test set.", maximum=0.5, common=True
+    )
+    split_seed: int = cli.option(0, help="Seed of the rows to hold out.")
 
     def files(self) -> dict[str, str]:
-        """Returns the file of each split, of `"test"` only if there is one."""
+        """Returns the file of each split that has one."""
+        if not (self.dev_file or self.dev_share):
+            raise ValueError(
+                "Pass --dev_file, or --dev_share=0.1 to hold out rows of --train_file."
+            )
         files = {x: getattr(self, f"{x}_file") for x in ("train", "dev", "test")}
         return {split: path for split, path in files.items() if path}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowsConfig(FilesConfig):
+    """Options of a task on tables, in which each row is an example."""
+
+    group: str = cli.option(
+        "", help="Column whose equal values stay in one split.", common=True
+    )
+    id: str = cli.option("id", help="Column of ids.", common=True, resumable=True)
+    keep: str = cli.option(
+        "", help="Columns to copy to predictions.", common=True, resumable=True
+    )
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The columns of `keep`."""
+        return tuple(filter(None, map(str.strip, self.keep.split(","))))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,13 +144,18 @@ class PredictConfig(cli.Options):
 
     All tasks take the same flags. The input has the columns of the training data; gold
     labels may be missing. The rows of the output have id, texts, prediction, its
-    probability, and the gold label if there is one.
+    probability, the gold label if there is one, and the columns of --keep.
     """
 
     predict: bool = cli.option(help="Predict instead of training.")
     model: str = cli.option(help="Model directory, or another checkpoint of the task.")
     input: str = cli.option(help="File to predict, as training data.", local=True)
     output: str = cli.option(help="File to write: TSV, .csv or .jsonl.", local=True)
+    split: str = cli.option(
+        "", help="Only training rows that were held out.", choices=("", "dev", "test")
+    )
+    id: str = cli.option("", help="Column of ids; by default that of the training.")
+    keep: str = cli.option("", help="Columns to copy; by default as in the training.")
     batch_size: int = cli.option(128, help="Examples per batch.", minimum=1)
 
 
@@ -135,6 +173,8 @@ class Example(NamedTuple):
             the passage in characters). Empty if the passage does not answer it; None
             without labels.
         choices: Of multiple choice: the names of the choices, as labels have them.
+        kept: The cells of `--keep`, by column.
+        group: Examples of a group are in one split; "" if only equal inputs are.
     """
 
     id: str
@@ -145,6 +185,8 @@ class Example(NamedTuple):
     line: int = 0
     answers: Sequence[tuple[str, int]] | None = None
     choices: Sequence[str] = ()
+    kept: Mapping[str, str] = types.MappingProxyType({})
+    group: str = ""
 
     @property
     def location(self) -> str:
@@ -218,15 +260,67 @@ class Task(abc.ABC):
     """What the constructor has read, by split: lists of `Example`s, unless the task
     overrides `rows`. The first split is `"train"`."""
 
+    held_out: Sequence[Mapping[str, Any]]
+    """The rows of held_out.csv: `split`, `line` and `id` of `Example`s."""
+
     @property
     def evaluation_splits(self) -> Sequence[str]:
         """Names of the evaluation splits. The first selects the best epoch."""
-        return [name for name in self.data if name != "train"]
+        return sorted(self.data.keys() - {"train"})
 
     def __init__(self, options: FinetuneConfig, encoder: checkpoints.Checkpoint):
         self.options = options
         self.encoder = encoder
+        self.held_out = []
         self.tokenizer = text.Tokenizer.from_checkpoint(encoder)
+
+    # --- Data --------------------------------------------------------------------
+
+    def split(
+        self,
+        rows: Mapping[str, Sequence[Example]],
+        classes: Callable[[Example], Iterable[str]] = lambda row: (),
+    ) -> dict[str, Sequence[Example]]:
+        """Holds out training rows; warns if a text is in several splits.
+
+        Args:
+            rows: The examples by split, in files of their own.
+            classes: See `splits.hold_out`.
+
+        Returns:
+            The examples by split, with those that `--dev_share` and `--test_share`
+            hold out.
+        """
+        options, rest = self.options, 1.0
+        for name in ("dev", "test"):
+            if not (share := getattr(options, f"{name}_share")):
+                continue
+            if name in rows:
+                raise ValueError(f"Pass --{name}_file or --{name}_share, not both.")
+            seed, rest = options.split_seed, rest - share
+            parts = splits.hold_out(
+                rows["train"], share / (rest + share), seed, classes
+            )
+            if not parts[1]:
+                raise ValueError(
+                    f"--{name}_share={share} of {len(rows['train'])} rows holds out "
+                    "none: rows of a group stay together, and training keeps a row of "
+                    "each class."
+                )
+            rows = {**rows, "train": parts[0], name: parts[1]}
+            found = [{"split": name, "line": x.line, "id": x.id} for x in parts[1]]
+            self.held_out += found
+        if self.held_out:
+            counts = ", ".join(f"{len(x):,} {k}" for k, x in rows.items())
+            print(f"{options.train_file}: {counts} rows. held_out.csv lists them.")
+        for name, count in splits.copies(rows).items():
+            if count and name != "train":
+                logging.warning(
+                    "%d of %d %s rows have a text that is also in another split. Their "
+                    "scores are too good.",
+                    count, len(rows[name]), name,
+                )  # fmt: skip
+        return dict(rows)
 
     # --- Model -------------------------------------------------------------------
 
@@ -323,8 +417,9 @@ class Task(abc.ABC):
         settings: Mapping[str, Any],
         options: FinetuneConfig,
     ) -> Iterator[dict[str, Any]]:
-        """Yields the rows of a table of predictions: `id`; the texts; `prediction`;
-        `confidence`; `gold`, if the input has it; other columns of `prediction`.
+        """Yields the rows of a table of predictions: `id`; the columns of `--keep`; the
+        texts; `prediction`; `confidence`; `gold`, if the input has it; other columns of
+        `prediction`.
         """
         for index, example in enumerate(examples):
             answer = {name: values[index] for name, values in answers.items()}
@@ -335,7 +430,7 @@ class Task(abc.ABC):
             if texts is None:
                 names = ("text_a", "text_b") if len(example.inputs) > 1 else ("text",)
                 texts = dict(zip(names, example.inputs))
-            row = {"id": example.id, **texts, "prediction": value}
+            row = {"id": example.id, **example.kept, **texts, "prediction": value}
             if found.confidence is not None:
                 row["confidence"] = _rounded(found.confidence)
             if example.gold is not None:

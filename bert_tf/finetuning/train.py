@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from absl import logging
 
 from bert_tf import cli, data, serving, training
 from bert_tf.checkpoints import Checkpoint, ModelDirectory
@@ -160,10 +161,18 @@ class FineTuning:
             if deviation := task.settings.get("deviation"):  # Of standardized scores.
                 mean = task.settings["mean"]
                 outputs = np.asarray(outputs, np.float64) * deviation + mean
-            scores = task.evaluate(dev, outputs).metrics
-            return {
-                f"{dev.name}_{name}": float(score) for name, score in scores.items()
-            }
+            found = task.evaluate(dev, outputs)
+            rows = task.rows(dev.name, found.answers)
+            first, *others = (row["prediction"] for row in rows)
+            if others and all(value == first for value in others):
+                logging.warning(
+                    "Epoch %d of %d: all %s predictions are %r. If they still are at "
+                    "the end, pass more --epochs, a smaller --batch_size or another "
+                    "--learning_rate.",
+                    len(history) + 1, options.epochs, dev.name, first,
+                )  # fmt: skip
+            scores = found.metrics.items()
+            return {f"{dev.name}_{name}": float(score) for name, score in scores}
 
         for epoch in loop.intervals(
             batches, evaluate, steps=steps, interval_steps=steps_per_epoch

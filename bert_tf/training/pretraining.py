@@ -32,9 +32,9 @@ from bert_tf.training.pretrain_config import Phase, PretrainConfig
 _HISTORY = "history.csv"
 _TOKENS_COUNTED = 2**22  # For the bigram baseline.
 _NEW_HEAD = (
-    "The masked-LM head is new. While it learns, in the first few hundred steps, its "
-    "gradients disturb the encoder. Pass --freeze_encoder to train only the head, and "
-    "start from that --output. Or start from the masked LM that the encoder came from."
+    "The masked-LM head is new: in its first few hundred steps, its gradients disturb "
+    "the encoder. Train it with --freeze_encoder first, and start from that --output; "
+    "or start from the masked LM that the encoder came from."
 )
 
 

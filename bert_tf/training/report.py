@@ -27,23 +27,6 @@ figure = lazy_import("matplotlib.figure")
 
 _EXAMPLES = 8
 _CONTEXT = 8  # Tokens on each side of the mask of an example.
-# Millions of tokens, loss and accuracy of BERT mini with the short recipe.
-_REFERENCES = (
-    (2.0, 4.23, 0.310),
-    (32.4, 3.39, 0.406),
-    (79.1, 3.13, 0.438),
-    (139.9, 2.99, 0.456),
-)
-_LONGER = """
-## More training
-
-Hours of a training with more `--steps`, and the results of BERT mini with the short
-recipe. They are from another text, so compare the differences between the rows.
-
-| tokens | hours at {:,.0f} tokens/s | masked LM loss | accuracy |
-|--:|--:|--:|--:|
-{}
-"""
 
 
 def write_report(
@@ -130,17 +113,12 @@ def pretraining_report(
     steps = zip(history, [0, *(row["tokens"] for row in history)])
     seconds = sum((row["tokens"] - x) / row["tokens_per_second"] for row, x in steps)
     speed = history[-1]["tokens"] / seconds
-    hours = [
-        (f"{x} million", f"{x * 1e6 / speed / 3600:.2f}", loss, f"{accuracy:.1%}")
-        for x, loss, accuracy in _REFERENCES
-    ]
     values |= {
         "epochs": phase.epochs,
         "seconds": seconds,
         "speed": speed,
+        "hours": 1e8 / speed / 3600,
         "results": table_rows(_results(values | history[-1])),
-        # Another start has another speed of learning.
-        "longer": "" if options.init_from else _LONGER.format(speed, table_rows(hours)),
     }
 
     def draw_losses(axes):
