@@ -168,10 +168,10 @@ class ColumnFile:
 
     def examples(self) -> list[Example]:
         """Returns the sentences; those of a document are a group."""
-        documents = itertools.accumulate(s.begins_document for s in self.sentences)
+        starts = (int(s.begins_document) for s in self.sentences)
         return [
             Example(str(s.lines[0]), None, (s.words,), group=f"document {n}" * (n > 0))
-            for n, s in zip(documents, self.sentences)
+            for n, s in zip(itertools.accumulate(starts), self.sentences)
         ]
 
     def select(self, lines: Collection[int]) -> ColumnFile:
