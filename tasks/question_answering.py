@@ -78,14 +78,16 @@ class QuestionAnswering(finetuning.Task):
                 "three special tokens and one token of the passage. Got "
                 f"{options.max_sequence_length} and {options.max_question_length}."
             )
-        columns, files = _columns(options), options.files().items()
-        rows = {k: squad.read(path, columns, split=k) for k, path in files}
+        columns, rows = _columns(options), {}
+        for name, path in options.files().items():
+            others = _others(options, options.group if name == "train" else "")
+            rows[name] = squad.read(path, columns, split=name, others=others)
         self.data = self.split(rows)
         self.settings = {"no_answer": not all(q.answers for q in self.data["train"])}
 
     @classmethod
     def read_input(cls, options, path):
-        return squad.stream(path, _columns(options))
+        return squad.stream(path, _columns(options), _others(options))
 
     def dataset(self, name: str) -> finetuning.Split:
         """Returns a split of windows of `heads.Passages`.
@@ -135,8 +137,11 @@ class QuestionAnswering(finetuning.Task):
 
 
 def _columns(options: QuestionAnswering.Config) -> tuple[str, ...]:
-    names = options.question, options.context, options.answer, options.answer_start
-    return *names, options.id, options.group, *options.kept
+    return options.question, options.context, options.answer, options.answer_start
+
+
+def _others(options: QuestionAnswering.Config, group: str = "") -> tuple[str, ...]:
+    return options.id, group, *options.kept
 
 
 # --- Windows of passages ---------------------------------------------------------

@@ -36,14 +36,15 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 def read(
     path: str | os.PathLike,
-    columns: Sequence[str] = ("question", "context", "answer", "", "id", ""),
+    columns: Sequence[str] = ("question", "context", "answer", ""),
     *,
     split: str = "test",
+    others: Sequence[str] = ("id", ""),
 ) -> list[Example]:
     """Reads a JSON file in the format of SQuAD, or a table (.csv, .jsonl, else TSV).
 
-    Ids of a table are in the column of ids, or else the line numbers. Without a column
-    of offsets, the answer is the first occurrence as whole words, or else the first
+    Ids of a table are in its column, or else the line numbers. Without a column of
+    offsets, the answer is the first occurrence as whole words, or else the first
     occurrence. Empty answers are none. Only training needs offsets, as in SQuAD's
     scripts.
 
@@ -51,22 +52,24 @@ def read(
         path: The file.
         columns: Columns of a table: the question; the passage; the answer, empty or
             null for none; the answer's offset in the passage in characters, "" if the
-            table has no such column; the id; the group, "" for the passage; and columns
-            to keep. Answers and offsets may be missing in a test set. A JSONL file may
-            have `answers` instead of `answer`: a list of texts, or texts and
+            table has no such column. The last two may be missing in a test set. A JSONL
+            file may have `answers` instead of `answer`: a list of texts, or texts and
             offsets as in Hugging Face's data sets: {"text": ["France"],
             "answer_start": [53]}. A missing value of pandas that the passage does not
             contain, such as NaN, is no answer.
         split: Only a `"test"` set may lack answers. In the `"train"` set, questions
             whose answers are not at their offsets are skipped with a warning, see
             `answer_bytes`.
+        others: Columns, or keys in the format of SQuAD, also `title`: the id; the
+            group, "" for the passage; those to keep.
 
     Raises:
         ValueError: The format is wrong, ids are not unique, or no question is left. The
             message has the file and the question or line.
         OSError: The file cannot be read.
     """
-    questions = list(stream(path, columns, needs_answers=split != "test"))
+    needs_answers = split != "test"
+    questions = [*stream(path, columns, others, needs_answers=needs_answers)]
     ids = collections.Counter(question.id for question in questions)
     ((first, count),) = ids.most_common(1)
     if count > 1:
@@ -94,7 +97,11 @@ def _aligned(questions: Sequence[Example]) -> list[Example]:
 
 
 def stream(
-    path: str | os.PathLike, columns: Sequence[str], *, needs_answers: bool = False
+    path: str | os.PathLike,
+    columns: Sequence[str],
+    others: Sequence[str] = ("id", ""),
+    *,
+    needs_answers: bool = False,
 ) -> Iterator[Example]:
     """Yields the questions of a file as `read`, but checks neither ids nor offsets."""
     path, table, question = pathlib.Path(path), Table(path), None
@@ -102,11 +109,11 @@ def stream(
     if document is None and table.first_line.startswith("{"):
         document = text_files.read_json(path)  # An object of several lines.
     if document is not None and "data" in document:
-        rows = _read(path, document, columns[4:])
+        rows = _read(path, document)
     else:
-        rows = _read_table(table, columns, needs_answers)
-    for context, entry in rows:
-        question = _question(path, context, entry)
+        rows = _read_table(table, columns, others, needs_answers)
+    for context, entry, cells in rows:
+        question = _question(path, context, entry, cells, others)
         if needs_answers and question.answers is None:
             raise ValueError(
                 f"{path}, question {question.id!r}: answers[] is missing. Only "
@@ -117,20 +124,17 @@ def stream(
         raise ValueError(f"{path} contains no questions.")
 
 
-# The passage of a question, and its entry of qas[] in the format of SQuAD.
-_Rows: TypeAlias = Iterator[tuple[str, Mapping[str, Any]]]
+# The passage of a question, its entry of qas[] in the format of SQuAD, other cells.
+_Rows: TypeAlias = Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]
 
 
-def _read(path: pathlib.Path, document: Mapping[str, Any], columns: Any) -> _Rows:
-    id_, group, *kept = columns
+def _read(path: pathlib.Path, document: Mapping[str, Any]) -> _Rows:
     try:
         for article in document["data"]:
             for paragraph in article["paragraphs"]:
                 for entry in paragraph["qas"]:
-                    found = {"title": article.get("title")} | entry
-                    entry = {**entry, "id": found[id_], "group": group and found[group]}
-                    entry["kept"] = {name: str(found[name]) for name in kept}
-                    yield paragraph["context"], entry
+                    title = {"title": article.get("title")}
+                    yield paragraph["context"], entry, title
     except (KeyError, TypeError) as error:
         raise ValueError(
             f"{path}: the format must be that of SQuAD, data[].paragraphs[] with "
@@ -138,26 +142,28 @@ def _read(path: pathlib.Path, document: Mapping[str, Any], columns: Any) -> _Row
         ) from error
 
 
-def _read_table(table: Table, columns: Sequence[str], needs_answers: bool) -> _Rows:
-    question, context, answers, start, id_, group, *kept = columns
+def _read_table(
+    table: Table, columns: Sequence[str], others: Sequence[str], needs_answers: bool
+) -> _Rows:
+    question, context, answers, start = columns
+    id_, *others = filter(None, others)
     flags = "--question, --context, --answer, --answer_start, --id, --group, --keep"
     if len({question, context, answers}) < 3:
         raise ValueError(f"Question, passage and answer must differ. See {flags}.")
     if answers not in table.columns and f"{answers}s" in table.columns:
         answers += "s"
     names = {"id": id_, "question": question, "context": context}
-    names |= {"group": group} if group else {}
     for key, name in (("answers", answers), ("answer_start", start)):
         if name and (needs_answers or name in table.columns):
             names[key] = name
     # Objects may lack an id or an offset.
     optional = {"id", start} if table.suffix == ".jsonl" else {"id"}
-    columns, ambiguous, offsets = [*names.values(), *kept], 0, 0
+    columns, ambiguous, offsets = [*names.values(), *others], 0, 0
     rows = table.rows(columns, flags=flags, nested=[answers], optional=optional)
     for line, values in rows:
-        entry = dict(zip(names, values))
-        entry["kept"] = dict(zip(kept, values[len(names) :]))
+        entry, cells = dict(zip(names, values)), dict(zip(columns, values))
         entry["id"] = str(line) if entry.get("id") is None else entry["id"]
+        cells[id_] = entry["id"]
         offsets += entry.get("answer_start") is not None
         context, answers = entry["context"], entry.get("answers")
         answers = [answers] if isinstance(answers, str) else answers
@@ -174,7 +180,7 @@ def _read_table(table: Table, columns: Sequence[str], needs_answers: bool) -> _R
                     ambiguous += len(found) > 1
                     start = next((x.start() for x in [*words, *found]), -1)
                 entry["answers"].append({"text": answer, "answer_start": start})
-        yield context, entry
+        yield context, entry, cells
     if "answer_start" in names and not offsets:
         raise ValueError(
             f"{table.path} has no {names['answer_start']!r}, the name in "
@@ -193,10 +199,20 @@ def _pattern(answer: str) -> str:
     return r"\s+".join(map(re.escape, answer.split()))
 
 
-def _question(path: pathlib.Path, context: str, entry: Mapping[str, Any]) -> Example:
+def _question(
+    path: pathlib.Path,
+    context: str,
+    entry: Mapping[str, Any],
+    cells: Mapping[str, Any],
+    others: Sequence[str],
+) -> Example:
     """Converts an entry of qas[]."""
+    id_, group, *kept = others
     try:
-        name, question, answers = str(entry["id"]), entry["question"], None
+        cells = {**entry, **cells}
+        name, question, answers = str(cells[id_]), entry["question"], None
+        kept = {name: str(cells[name]) for name in kept}
+        group = str(cells[group]) if group else context
         impossible = str(entry.get("is_impossible") or 0).lower()
         is_impossible = {"true": 1, "1": 1, "false": 0, "0": 0}[impossible]
         if "answers" in entry or is_impossible:
@@ -211,10 +227,9 @@ def _question(path: pathlib.Path, context: str, entry: Mapping[str, Any]) -> Exa
             f"must be true or false. Got {error!r}."
         ) from error
     gold = None if answers is None else next((text for text, _ in answers), "")
-    kept, group = entry["kept"], str(entry.get("group") or context)
     texts, inputs = {"question": question}, (question, context)
-    example = Example(name, texts, inputs, gold, path, kept=kept, group=group)
-    return example._replace(answers=answers)
+    example = Example(name, texts, inputs, gold, path, answers=answers)
+    return example._replace(kept=kept, group=group)
 
 
 def _answers(answers: Any) -> tuple[tuple[str, int], ...]:

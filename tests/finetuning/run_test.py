@@ -375,3 +375,68 @@ def test_model_of_another_project_has_the_columns_of_its_signature(tmp_path):
     rows = predict_file(Classification, model, str(file), tmp_path / "y.csv")
     assert received == [["a", "c"], ["b", "d"]]
     assert [row["prediction"] for row in rows] == ["x", "y"]
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_reruns_and_predict_see_the_same_held_out_rows(encoder, tmp_path):
+    path = tmp_path / "x.csv"
+    rows = [
+        {
+            "key": f"R-{i}",
+            "shop": f"S{i}",
+            "text": f"a {i}",
+            "label": ["no", "yes"][i % 2],
+        }
+        for i in range(40)
+    ]
+    write_table(path, rows)
+    options = Classification.Config(
+        train_file=str(path),
+        text_a="text",
+        label="label",
+        id="key",
+        keep="shop",
+        dev_share=0.1,
+        test_share=0.1,
+        epochs=1,
+        max_sequence_length=8,
+        init_from=str(encoder.path),
+        output=str(tmp_path / "model"),
+    )
+    metrics = fine_tune(Classification, options)
+    assert {"dev", "test"} <= metrics.keys()
+    written = {
+        x: read_table(tmp_path / f"model/predictions_{x}.tsv") for x in ("dev", "test")
+    }
+    listed = read_table(tmp_path / "model/held_out.csv")
+    for split, found in written.items():
+        ids = [row["id"] for row in found]
+        assert ids == [row["id"] for row in listed if row["split"] == split]
+        assert [row["shop"] for row in found] == [x.replace("R-", "S") for x in ids]
+    report = (tmp_path / "model/report.md").read_text()
+    assert "| id | shop | text | label | prediction | confidence |" in report
+    assert re.search(r"^\| R-\d+ \| S\d+ \| a \d+ \| (yes|no) \|", report, re.MULTILINE)
+    # The training is finished: this only evaluates.
+    assert fine_tune(Classification, options)["dev"] == metrics["dev"]
+    predict = PredictConfig(
+        predict=True,
+        model=options.output,
+        input=str(path),
+        output=str(tmp_path / "y.tsv"),
+    )
+    predict = dataclasses.replace(predict, split="test")
+    run_task(Classification, predict)
+    found = read_table(predict.output)
+    assert [row["id"] for row in found] == [row["id"] for row in written["test"]]
+    assert found[0].keys() == written["test"][0].keys()
+
+    write_table(path, rows[1:])
+    with pytest.raises(ValueError, match=r"train_file_content: '.*' before"):
+        fine_tune(Classification, options)
+    with pytest.raises(
+        ValueError, match=r"--split requires the --train_file of .*, unchanged"
+    ):
+        run_task(Classification, predict)
+    conll = dataclasses.replace(predict, keep="shop", split="")
+    with pytest.raises(ValueError, match="--model must have a head for tagging"):
+        run_task(Tagging, conll)

@@ -183,7 +183,7 @@ FILES = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
          "is not in the training set, whose labels are no, yes."),
         (GOOD, "text\nb\n", {}, "dev.tsv has no column 'label'"),
         (GOOD, GOOD, {"text_a": "sentence"}, "Select columns with --text_a, --label, "
-         "--text_b, --problem, --label_separator, or with --task."),
+         "--text_b, --problem, --label_separator, --id, --keep, --group, or with"),
         (GOOD, "text\tlabel\n", {}, "dev.tsv has a header but no rows"),
         (GOOD, "text\tlabel\na\t-\nb\t\n", {}, "dev.tsv: no row has a label. Got '-'."),
         ("text\tlabel\na\tno\nb\tno\n", GOOD, {}, "train.tsv: all labels are 'no'"),
