@@ -107,13 +107,17 @@ class Client:
 
         Raises:
             ValueError: An input is not a batch of strings, numbers or booleans.
-            PredictError: The server rejected the request or did not answer in time.
+            PredictError: The server rejected the request, did not answer in time, or
+                sent tensors whose values do not fit their dtype and shape.
         """
         protos = {name: _to_proto(name, value) for name, value in inputs.items()}
         spec = {"name": model, "signature_name": signature, "version": version}
         response = self._call(self._predict, "Predict", spec, timeout, inputs=protos)
         outputs = sorted(response.outputs.items())  # They have no order.
-        return {name: serving.tensors.to_array(proto) for name, proto in outputs}
+        try:
+            return {name: serving.tensors.to_array(proto) for name, proto in outputs}
+        except (ValueError, OverflowError) as error:
+            raise PredictError("INTERNAL", f"Malformed answer: {error}") from error
 
     def input_ranks(
         self, model: str, *, signature: str, version: int | None, timeout: float

@@ -62,11 +62,7 @@ def main(options: ExportConfig) -> pathlib.Path | str:
         ValueError: The head cannot be served, a layer does not exist, or the version
             exists.
     """
-    if options.name in ("", ".", "..") or "/" in options.name:
-        raise ValueError(
-            "--name must be the name of a folder in --output, without a slash. "
-            f"Received: --name={options.name}"
-        )
+    serving.check_model_name(options.name)
     source = checkpoints.open_checkpoint(options.model_dir, head=options.head)
     print(f"Read {source.path} ({source.format}).", *source.describe(), sep="\n  ")
     if options.pairs:

@@ -45,7 +45,7 @@ class ServeConfig(cli.Options):
         8501, help="Port for REST; 0 for a free one.", minimum=0, maximum=65535
     )
     host: str = cli.option(
-        "127.0.0.1", help="Address to listen on; 0.0.0.0 for all interfaces."
+        "127.0.0.1", help="Address to listen on; 0.0.0.0 or :: for all interfaces."
     )
     demo: bool = cli.option(False, help="Whether to serve the demo page.")
 

@@ -3,7 +3,10 @@
 
 import ast
 import dataclasses
+import io
+import os
 import pathlib
+import subprocess
 import sys
 import types
 
@@ -173,9 +176,40 @@ See --helpfull for more and for: --volume --songs --times
     assert cli.help_text(PARTY, PartyConfig, False, modes) == expected
 
 
-def test_cores_are_those_of_the_process(monkeypatch):
-    monkeypatch.setattr("os.sched_getaffinity", lambda process: {3, 5}, raising=False)
-    assert cli.num_cores() == 2
+@pytest.mark.parametrize(
+    ("quota", "cores"), [("max 100000", 3), ("150000 100000", 2), ("900000 100000", 3)]
+)
+def test_cores_are_those_of_the_process_and_its_cgroup(monkeypatch, quota, cores):
+    monkeypatch.setattr(
+        "os.sched_getaffinity", lambda process: {3, 5, 7}, raising=False
+    )
+    monkeypatch.setattr(cli, "open", lambda *_, **__: io.StringIO(quota), raising=False)
+    assert cli.num_cores() == cores
+
+
+def test_program_of_a_script_of_the_user(tmp_path):
+    script = tmp_path / "my task.py"
+    script.write_text(
+        "from bert_tf import cli\nclass Own: pass\n"
+        "print(cli.program(Own), cli.program(cli.Options), sep='; ')\n"
+    )
+    commands = {
+        (str(script),): f"python '{script}'",
+        ("-m", "my task"): "python -m my task",
+    }
+    for arguments, expected in commands.items():
+        found = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(pathlib.Path(cli.__file__).parents[1]),
+            },
+            text=True,
+            capture_output=True,
+            check=True,
+        )
+        assert found.stdout == f"{expected}; python -m bert_tf.cli\n"
 
 
 def test_full_help_has_all_text_and_flags():

@@ -51,6 +51,16 @@ def test_answer_above_the_default_limit_of_grpc(toy_server):
     assert outputs["label"][0] == f"toy:{text}".encode()
 
 
+def test_malformed_answers():
+    answer = predict_pb2.PredictResponse()
+    answer.outputs["label"].string_val.append(b"too many")
+    with client.Client() as connected:
+        connected._predict = lambda request, timeout: answer
+        with pytest.raises(client.PredictError, match="Malformed answer") as error:
+            connected.predict({"text": ["ab"]}, "toy")
+    assert error.value.code == "INTERNAL"
+
+
 @pytest.mark.parametrize(
     "value", ["ab", 3, [[1], [2, 3]], [None], ["a", 1], [["a"], ["b", "c"]]]
 )

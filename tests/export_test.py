@@ -135,13 +135,13 @@ SINGLE = {"kind": "classification", "pairs": False}
     ("head", "options", "message"),
     [
         ({"kind": "of_nobody"}, {}, NOBODY),
-        (SINGLE, {"pairs": True}, "--pairs requires .* single texts$"),
-        (None, {"pairs": True}, "--pairs requires .* pretrainer$"),
+        (SINGLE, {"pairs": True}, r"\(--pairs\) requires .* single texts$"),
+        (None, {"pairs": True}, r"\(--pairs\) requires .* pretrainer$"),
         (None, {"layers": (-3,)}, r"from -2 to 1. Received: layers=\(-3,\)$"),
         (None, {"layers": (0, 2)}, r"from -2 to 1. Received: layers=\(0, 2\)$"),
         *(
-            (None, {"name": name}, f"in --output, .* --name={name}$")
-            for name in ("", "..", "a/b", "/a")
+            (None, {"name": name}, f"name of a served model .* Received: '{name}'$")
+            for name in ("", "..", "a/b", "/a", "bert:v2")
         ),
     ],
 )

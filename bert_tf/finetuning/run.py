@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 import pathlib
 import zlib
 from collections.abc import Callable, Iterator
@@ -60,6 +61,7 @@ def fine_tune(
     """
     if options.export:
         lazy.require_backend("--export", "tensorflow", fix=_EXPORT_LATER)
+        serving.check_model_name(os.path.basename(os.path.abspath(options.export)))
     devices = training.create_devices(options.strategy, options.precision)
     # Check everything before anything is written.
     encoder = _open_encoder(options)

@@ -8,3 +8,4 @@ from bert_tf.serving.predictor import load as load
 from bert_tf.serving.predictor import load_signatures as load_signatures
 from bert_tf.serving.saved_model import export_saved_model as export_saved_model
 from bert_tf.serving.servable import Servable as Servable
+from bert_tf.serving.servable import check_model_name as check_model_name

@@ -19,7 +19,7 @@ from tensorflow_serving.apis import model_service_pb2_grpc as model_service
 from tensorflow_serving.apis import prediction_service_pb2_grpc as prediction_service
 
 from bert_tf.serving import rest
-from bert_tf.serving.servable import Servable, find, load_newest
+from bert_tf.serving.servable import Servable, check_model_name, find, load_newest
 
 # gRPC requests that are answered at the same time; others wait.
 _GRPC_THREADS = 64
@@ -59,7 +59,8 @@ class DevServer:
         rest_address: "http://HOST:PORT" for REST.
 
     Raises:
-        ValueError: A model does not load, or a port is in use.
+        ValueError: A model does not load, REST cannot address its name, or a port is
+            in use.
     """
 
     def __init__(
@@ -72,10 +73,14 @@ class DevServer:
         demo: bool = False,
         report: Callable[[str], Any] = lambda line: None,
     ):
+        for name in models:
+            check_model_name(name)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             with contextlib.ExitStack() as stack:  # Before models take time to load.
                 for number in (port, rest_port):
-                    stack.enter_context(socket.create_server((host, number)))
+                    server = socket.create_server((host, number), family=family)
+                    stack.enter_context(server)
         except OSError as error:
             raise ValueError(
                 f"Cannot listen on {host}, ports {port} and {rest_port}: {error}"
@@ -95,8 +100,9 @@ class DevServer:
         services = _Services(self.models)
         model_service.add_ModelServiceServicer_to_server(services, self._grpc)
         prediction_service.add_PredictionServiceServicer_to_server(services, self._grpc)
-        self.address = f"{host}:{self._grpc.add_insecure_port(f'{host}:{port}')}"
         self._rest = rest.RestServer(self.models, host, rest_port, demo)
+        host = f"[{host}]" if ":" in host else host
+        self.address = f"{host}:{self._grpc.add_insecure_port(f'{host}:{port}')}"
         self.rest_address = f"http://{host}:{self._rest.server_address[1]}"
         self._grpc.start()
 

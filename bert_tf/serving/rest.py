@@ -84,6 +84,7 @@ class RestServer(socketserver.ThreadingTCPServer):
     def __init__(
         self, models: Mapping[str, Servable], host: str, port: int, demo: bool
     ):
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Connection)
         self.models = models
         # Type and content of the demo page's files, by path.
@@ -147,7 +148,9 @@ class _Connection(socketserver.BaseRequestHandler):
         _check_size(size)
         body = _decompress(bytes(body), headers.get(b"content-encoding", b"identity"))
         method = "GET" if self._is_head else request.method.decode()
-        path = urllib.parse.unquote(request.target.partition(b"?")[0])
+        # With the host if a proxy sends it (RFC 9112, 3.2.2).
+        target = re.sub(rb"(?i)^https?://[^/?]*", b"", request.target)
+        path = urllib.parse.unquote(target.partition(b"?")[0])
         if method == "GET" and path in self.server.pages:
             return self.server.pages[path]
         if match := _PATH.fullmatch(path):

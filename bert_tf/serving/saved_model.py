@@ -44,7 +44,7 @@ from bert_tf import keras_private, lazy, storage
 from bert_tf.checkpoints import Checkpoint
 from bert_tf.heads import Signature, signature, string_input
 from bert_tf.modeling import BertBackbone
-from bert_tf.serving.servable import version_number
+from bert_tf.serving.servable import check_model_name, version_number
 from bert_tf.text import Tokenizer
 
 # Rows and tokens of the warm-up requests of a signature. The initialization that slows
@@ -84,12 +84,13 @@ def export_saved_model(
         version: A positive integer, or 0 for the newest version plus one.
 
     Raises:
-        ValueError: The version exists, a signature has no named inputs, the Keras model
-            lacks a layer, or stock TensorFlow Serving cannot run the model; the message
-            names the op.
+        ValueError: REST cannot address the name of the folder, the version exists, a
+            signature has no named inputs, the Keras model lacks a layer, or stock
+            TensorFlow Serving cannot run the model; the message names the op.
         OSError: The folder cannot be written.
     """
     lazy.require_backend("Export", "tensorflow")
+    check_model_name(os.path.basename(os.path.abspath(folder)))
     if isinstance(signatures, keras.Model):
         checkpoint = checkpoint or _described(signatures)
         signatures = {"serving_default": _keras_signature(signatures)}

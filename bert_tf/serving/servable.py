@@ -219,6 +219,15 @@ def find(
     return models[name]
 
 
+def check_model_name(name: str) -> None:
+    """Raises ValueError for a name that no folder or path of the REST API can have."""
+    if not re.fullmatch("[^/:]+", name) or name in (".", ".."):
+        raise ValueError(
+            "The name of a served model must be that of a folder, without slashes and "
+            f"colons, which REST could not address. Received: {name!r}"
+        )
+
+
 def version_number(folder: str) -> int | None:
     """Returns the number of a version's folder; None if it is not an int64 number."""
     is_number = re.fullmatch("[0-9]{1,19}", folder) and int(folder) < 2**63

@@ -10,7 +10,9 @@ value if values are missing, and takes seconds to import.
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,8 @@ types_pb2 = import_messages("tensorflow.core.framework.types_pb2")
 
 # Axes of size 0 count as 1: some ops allocate memory for the other axes.
 _MAX_ELEMENTS = 1 << 26
+
+_VARINT = re.compile(rb"[\x80-\xff]{0,4}[\0-\x7f]")
 
 # By NumPy's name of the dtype.
 _TYPES = {"object": "DT_STRING", "float32": "DT_FLOAT", "float64": "DT_DOUBLE"}
@@ -65,7 +69,25 @@ def to_array(proto: tensor_pb2.TensorProto) -> np.ndarray:
         raise ValueError(f"Invalid tensor of dtype {proto.dtype} and shape {sizes}.")
     if proto.tensor_content and dtype.kind != "O":
         return np.frombuffer(proto.tensor_content, dtype).reshape(sizes)
-    return np.array(list(getattr(proto, _field(dtype))), dtype).reshape(sizes)
+    values = list(getattr(proto, _field(dtype)))
+    if proto.tensor_content:
+        values = _strings(proto.tensor_content, math.prod(sizes))
+    return np.array(values, dtype).reshape(sizes)
+
+
+def _strings(content: bytes, count: int) -> list[bytes]:
+    """Returns the strings of a `tensor_content`: all lengths as varints, then bytes."""
+    lengths, position = [], 0
+    for _ in range(count):
+        if not (varint := _VARINT.match(content, position)):
+            raise ValueError("Strings in tensor_content must begin with their lengths.")
+        # The lowest 7 bits first.
+        lengths.append(sum((x & 127) << 7 * i for i, x in enumerate(varint[0])))
+        position = varint.end()
+    ends = list(itertools.accumulate(lengths, initial=position))
+    if ends[-1] != len(content):
+        raise ValueError(f"tensor_content must have {ends[-1]} bytes.")
+    return [content[start:end] for start, end in itertools.pairwise(ends)]
 
 
 def encoded(array: np.ndarray) -> np.ndarray:

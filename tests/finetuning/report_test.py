@@ -21,9 +21,10 @@ TRAINING = {
 
 CLASSES = [
     {"id": i, "text": f"a | text {i}", "prediction": ("x", "y")[i % 2]}
-    | {"confidence": 0.5 + i / 10, "gold": "x", "P(x)": 0.5}
+    | {"confidence": 0.5 + i / 10, "gold": "x", "P(x)": 0.5, "length": i}
     for i in range(4)
 ]
+SEVERAL = [{**row, "confidence": f"0.9 {row['confidence']}"} for row in CLASSES]
 SCORES = [
     {"id": i, "text": f"text {i}", "prediction": i * 1.5, "gold": i} for i in range(3)
 ]
@@ -33,11 +34,12 @@ SCORES = [
     ("rows", "problem", "errors", "panels"),
     [
         (CLASSES, "classification", ["a \\| text 3", "a \\| text 1"], 2),
+        (SEVERAL, "classification", ["a \\| text 3", "a \\| text 1"], 2),
         (SCORES, "regression", ["text 2", "text 1"], 2),
         ([{"id": 1, "prediction": "x", "confidence": 1}], "classification", [], 1),
         ([], "classification", [], 1),
     ],
-    ids=["classes", "scores", "without gold", "without rows"],
+    ids=["classes", "several confidences", "scores", "without gold", "without rows"],
 )
 def test_report_lists_the_largest_errors(tmp_path, rows, problem, errors, panels):
     files = {"train_file": "a b.csv", "dev_file": "d.csv", "output": "my model"}

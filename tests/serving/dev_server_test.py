@@ -5,7 +5,9 @@
 import os
 import pathlib
 import shutil
+import socket
 import time
+import urllib.request
 from concurrent import futures
 
 import grpc
@@ -23,6 +25,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
+from bert_tf import client
 from bert_tf.serving import DevServer, dev_server
 from bert_tf.serving.servable import Servable, load_newest
 
@@ -306,6 +309,20 @@ def test_stop_cancels_requests_that_take_too_long(
         assert answer.exception(timeout=20).code() == Code.UNAVAILABLE
         stubs.channel.close()
     wait_until(lambda: runs[-1] == "done")
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="There is no IPv6.")
+def test_ipv6(toy_export):
+    with DevServer({"toy": toy_export}, host="::1") as server:
+        assert server.address.startswith("[::1]:")
+        status = f"{server.rest_address}/v1/models/toy"
+        assert urllib.request.urlopen(status).status == 200
+        assert client.predict({"text": ["a"]}, "toy", address=server.address)
+
+
+def test_names_that_rest_cannot_address(toy_export):
+    with pytest.raises(ValueError, match=r"slashes and colons.* 'bert:v2'"):
+        DevServer({"bert:v2": toy_export})
 
 
 def test_port_in_use(toy_export, monkeypatch):

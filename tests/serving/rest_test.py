@@ -235,6 +235,12 @@ def test_go_ahead_only_for_bodies_below_the_limit(port):
     assert exchange(port, expect % (65 << 20))[0] == 413
 
 
+@pytest.mark.parametrize("host", [b"http://x:8501", b"HTTPS://x"])
+def test_targets_with_the_host(port, host):
+    """RFC 9112, 3.2.2: proxies send them."""
+    assert exchange(port, b"GET " + host + STATUS[1:] + b"\r\n")[0] == 200
+
+
 def test_head_has_no_body(port):
     length = str(len(exchange(port, b"GET" + STATUS + b"\r\n")[2]))
     status, headers, body = exchange(port, b"HEAD" + STATUS + b"\r\n")

@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.protobuf.internal.encoder import _VarintBytes
 
 from bert_tf.serving import tensors
 
@@ -30,6 +31,24 @@ def test_messages_equal_tensorflow(array):
     np.testing.assert_array_equal(tf.make_ndarray(proto), array)
     parsed = tf.io.parse_tensor(proto.SerializeToString(), array.dtype)
     np.testing.assert_array_equal(parsed.numpy(), array)
+
+
+@pytest.mark.parametrize("texts", [[], [b"", b"ab", b"x" * 300], [b"\xff"] * 3])
+def test_strings_in_tensor_content(texts):
+    """TensorFlow's C++ and Go clients send the lengths as varints, then the bytes."""
+    content = b"".join(_VarintBytes(len(x)) for x in texts) + b"".join(texts)
+    shape = {"dim": [{"size": len(texts)}]}
+    proto = tensors.tensor_pb2.TensorProto(
+        dtype=7, tensor_shape=shape, tensor_content=content
+    )
+    assert tensors.to_array(proto).tolist() == texts
+    if texts:
+        proto.tensor_content = content + b"a"
+        with pytest.raises(ValueError, match=f"must have {len(content)} bytes"):
+            tensors.to_array(proto)
+        proto.tensor_content = b"\xff" * 100
+        with pytest.raises(ValueError, match="must begin with their lengths"):
+            tensors.to_array(proto)
 
 
 def test_other_dtypes_are_refused():
