@@ -58,7 +58,6 @@ def models(one_layer):
         [losses.poisson],
         {"start_logits": "kl_divergence"},
     ],
-    ids=str,
 )
 def test_losses_of_probabilities_are_refused(models, loss):
     for model in models.values():
@@ -85,7 +84,6 @@ def test_losses_of_probabilities_are_refused(models, loss):
         losses.binary_crossentropy,
         metrics.KLDivergence(),
     ],
-    ids=str,
 )
 @pytest.mark.parametrize("argument", ["metrics", "weighted_metrics"])
 def test_metrics_of_probabilities_are_refused(models, metric, argument):
