@@ -80,7 +80,9 @@ def _curve(
     """Yields (step, tokens seen, held-out loss, CPU seconds) at each evaluation."""
     import keras
 
-    (phase,) = options.phases()
+    from bert_tf import training
+
+    (phase,) = training.open_phases(options)
     if not folder.exists():
         _write_initial_weights(options, folder)
     keras.utils.set_random_seed(options.seed)  # It also seeds the order of records.
@@ -113,7 +115,7 @@ def _write_initial_weights(options: LearningConfig, folder: pathlib.Path) -> Non
 
     from bert_tf import modeling, training
 
-    phases = options.phases()
+    phases = training.open_phases(options)
     architecture = training.resolve_architecture(options, phases, None)
     keras.utils.set_random_seed(options.seed)
     model = modeling.BertPretrainer(modeling.BertBackbone(architecture))
@@ -141,7 +143,7 @@ def _bert_tf(
 
     keras.utils.set_random_seed(options.seed)
     model = modeling.BertPretrainer.from_checkpoint(folder)
-    schedule = options.phases()[0].schedule
+    schedule = training.open_phases(options)[0].schedule
     model.compile(training.create_optimizer(options, schedule))
 
     def train(batch):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.families import families
+from bert_tf.families import FAMILIES
 from bert_tf.modeling import BertConfig
 from bert_tf.text import Vocabulary
 
@@ -53,7 +53,7 @@ def transformers_config(architecture: BertConfig, **options: Any):
     """Returns transformers' `BertConfig` with `options` such as `num_labels`."""
     import transformers
 
-    keys = families()["bert"].keys
+    keys = FAMILIES["bert"].keys
     sizes = {keys[name]: getattr(architecture, name) for name in _KEYS}
     return transformers.BertConfig(**sizes, hidden_act="gelu_new", **options)
 

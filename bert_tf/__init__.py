@@ -6,31 +6,9 @@ Public names for Keras scripts. Each is imported at first use, so that
 `import bert_tf.client` and the `--help` of commands do not wait for TensorFlow.
 """
 
-import signal
-import sys
-
-
-def _exit_quietly(number, frame):
-    """Handles Ctrl-C: the command ends with one line and status 130, no traceback."""
-
-    def report(*error):  # `KeyboardInterrupt`, or the error of an import that it broke.
-        print("\nInterrupted.", file=sys.stderr)
-        sys.exit(130)
-
-    sys.excepthook = report
-    raise KeyboardInterrupt
-
-
-# Only in `python -m bert_tf.command`, and before the slow imports.
-if sys.orig_argv[1:2] == ["-m"] and sys.orig_argv[2].startswith(("bert_tf.", "tasks.")):
-    signal.signal(signal.SIGINT, _exit_quietly)
-
-# ruff: noqa: E402
 import importlib
 import os
-import pathlib
 import platform
-import re
 
 import wrapt
 
@@ -53,8 +31,20 @@ if platform.machine().lower() in ("x86_64", "amd64"):
 
 __getattr__, __dir__, __all__ = lazy.exports(__name__, __file__)
 
-# A class with the decorator `keras.saving.register_keras_serializable`.
-_REGISTERED = re.compile(r'\(package="bert_tf"\)\n(?:@.+\n)*class (\w+)')
+# The classes with the decorator `keras.saving.register_keras_serializable`, by module.
+_REGISTERED = {
+    "heads.classification": ("SequenceClassifier", "WeightedBinaryCrossentropy"),
+    "heads.embedding": ("SentenceEmbedding", "SentenceEncoder"),
+    "heads.multiple_choice": ("ChoiceScorer", "FlattenChoices", "UnflattenChoices"),
+    "heads.question_answering": ("SpanPredictor",),
+    "heads.tagging": ("FeatureTagger", "TokenClassifier"),
+    "modeling.backbone": ("BertBackbone",),
+    "modeling.backend": ("Dropout",),
+    "modeling.bert": ("Dense", "Embeddings", "EncoderLayer"),
+    "modeling.pretrainer": ("BertPretrainer", "MaskedLMLoss", "UnpackRows"),
+    "text.tokenizer": ("Tokenizer",),
+    "training.optimizers": ("AdamW", "Lamb", "Muon", "WarmupDecay"),
+}
 
 
 class _LazyClass:
@@ -75,7 +65,7 @@ def _register_classes(keras) -> None:
     `keras.saving.load_model` finds them by name.
     """
     registered = keras.saving.get_custom_objects()
-    for file in pathlib.Path(__file__).parent.glob("*/*.py"):
-        module = f"bert_tf.{file.parent.name}.{file.stem}"
-        for name in _REGISTERED.findall(file.read_text(encoding="utf-8")):
-            registered.setdefault(f"bert_tf>{name}", _LazyClass(module, name))
+    for module, names in _REGISTERED.items():
+        for name in names:
+            lazy_class = _LazyClass(f"bert_tf.{module}", name)
+            registered.setdefault(f"bert_tf>{name}", lazy_class)

@@ -32,6 +32,7 @@ import pathlib
 import re
 import shlex
 import shutil
+import signal
 import sys
 import textwrap
 import typing
@@ -41,6 +42,22 @@ from typing import Any, ClassVar
 from absl import flags, logging
 
 from bert_tf import lazy
+
+
+def _exit_quietly(number: int, frame: Any) -> None:
+    """Handles Ctrl-C: the command ends with one line and status 130, no traceback."""
+
+    def report(*error):  # `KeyboardInterrupt`, or the error of an import that it broke.
+        print("\nInterrupted.", file=sys.stderr)
+        sys.exit(130)
+
+    sys.excepthook = report
+    raise KeyboardInterrupt
+
+
+# In `python -m bert_tf.command`, whose slow imports follow, and not in scripts.
+if sys.orig_argv[1:2] == ["-m"] and sys.orig_argv[2].startswith(("bert_tf.", "tasks.")):
+    signal.signal(signal.SIGINT, _exit_quietly)
 
 # --- Options of a command --------------------------------------------------------
 

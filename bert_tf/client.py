@@ -268,5 +268,7 @@ def _parse_line(line: bytes) -> dict[str, Any]:
 if __name__ == "__main__":
     try:
         sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
     except BrokenPipeError:
         os._exit(1)  # Without flushing the closed pipe.

@@ -18,6 +18,8 @@ distinct words only. Rerun the same command to resume after an interruption.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
 import os
 import time
 
@@ -56,7 +58,11 @@ def main(options: VocabularyConfig) -> None:
     storage.make_directory(folder or ".")
     start = time.monotonic()
     prefix = os.path.join(folder, f".{name}.words-")
-    counts = data.count_words(texts, options.lowercase, prefix, options)
+    state = hashlib.sha256(repr((texts, options.lowercase)).encode()).hexdigest()[:12]
+    count = functools.partial(data.count_part, options.lowercase)
+    jobs, counts = data.group_parts(texts), text.count_words(())
+    for found in data.run_jobs(count, jobs, f"{prefix}{state}-", options):
+        counts.update(found)
     vocabulary = text.learn_vocabulary(counts, options.vocabulary_size)
     vocabulary.write(output)
     data.remove_results(prefix)

@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import serving
-from bert_tf.families import families
+from bert_tf.families import FAMILIES
 from bert_tf.modeling import BertConfig
 from bert_tf.text import Vocabulary
 
@@ -90,7 +90,7 @@ def random_encoder(
 
     def write(folder: pathlib.Path, **changes) -> dict[str, str]:
         config = dataclasses.replace(tiny_config, **changes)
-        keys = families()["bert"].keys.items()
+        keys = FAMILIES["bert"].keys.items()
         written = {"model_type": "bert"} | {key: getattr(config, x) for x, key in keys}
         # The size of the vocabulary overrides `vocab_size`.
         written |= {"hidden_act": "gelu_new", "vocab_size": 1}

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import pytest
 
+import bert_tf
 from bert_tf import heads, keras_private, modeling, text, training
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -65,6 +66,8 @@ def test_every_registered_class_loads_after_importing_bert_tf(
     registered = keras.saving.get_custom_objects()
     ours = {name for name in registered if name.startswith("bert_tf>")}
     assert ours <= objects.keys()
+    listed = {f"bert_tf>{x}" for names in bert_tf._REGISTERED.values() for x in names}
+    assert ours == listed
     configs = [keras.saving.serialize_keras_object(objects[name]) for name in ours]
     (tmp_path / "objects.json").write_text(json.dumps(configs))
     tokens = backbone.output["sequence_output"]

@@ -25,7 +25,7 @@ from absl import logging
 
 from bert_tf import text, text_files
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.families import families
+from bert_tf.families import FAMILIES
 from bert_tf.lazy import lazy_import
 from bert_tf.text import SPECIAL_TOKENS, AddedToken, Vocabulary
 from bert_tf.text_files import check_fields, read_json_object
@@ -53,7 +53,7 @@ _INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 
 # Classes whose rules are those of BERT, and classes that follow tokenizer.json.
 _BERT_CLASSES = [
-    f"{x.name}Tokenizer{y}" for x in families().values() for y in ("", "Fast")
+    f"{x.name}Tokenizer{y}" for x in FAMILIES.values() for y in ("", "Fast")
 ]
 _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _CLASSES = {"tokenizer_class": (*_BERT_CLASSES, *_GENERIC_CLASSES)}

@@ -30,7 +30,7 @@ from bert_tf import heads
 from bert_tf.checkpoints import weight_files
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.weight_files import ATTENTION, OURS
-from bert_tf.families import families
+from bert_tf.families import FAMILIES
 from bert_tf.modeling import BertConfig
 from bert_tf.text import Vocabulary, guess_lowercase
 
@@ -52,7 +52,7 @@ _MASKED_LM = {
 # transformers has the same names with dots.
 _GOOGLE = _MASKED_LM | {
     ours: theirs.replace(".", "/").replace("/layer/", "/layer_")
-    for ours, theirs in families()["bert"].layers("encoder").items()
+    for ours, theirs in FAMILIES["bert"].layers("encoder").items()
 }
 
 

@@ -23,7 +23,7 @@ from bert_tf import heads, text_files
 from bert_tf.checkpoints import weight_files
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.folder_tokenizer import open_tokenizer
-from bert_tf.families import Family, families
+from bert_tf.families import FAMILIES, Family
 from bert_tf.modeling import HUGGING_FACE_ACTIVATIONS, BertConfig
 
 CONFIG = "config.json"
@@ -39,7 +39,7 @@ _ANCHOR = "embeddings.position_embeddings.weight"
 # The kind of the head of each class.
 _KINDS = {
     f"{family.name}{suffix}": kind
-    for family in families().values()
+    for family in FAMILIES.values()
     for kind, suffixes in family.classes.items()
     for suffix in suffixes
 }
@@ -145,7 +145,7 @@ _FIELDS = {
 
 def _architecture(path: pathlib.Path, config: Mapping[str, Any]) -> BertConfig:
     name = _class_name(config)  # Early versions did not write model_type.
-    named = [x for x, family in families().items() if name.startswith(family.name)]
+    named = [x for x, family in FAMILIES.items() if name.startswith(family.name)]
     kind = config.get("model_type") or (named or ["unknown"])[0]
     return BertConfig.from_hugging_face(path, {**config, "model_type": kind})
 

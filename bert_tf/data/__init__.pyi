@@ -1,8 +1,11 @@
+from bert_tf.data.documents import count_part as count_part
+from bert_tf.data.documents import group_parts as group_parts
 from bert_tf.data.documents import list_texts as list_texts
 from bert_tf.data.documents import preview as preview
 from bert_tf.data.documents import read_documents as read_documents
 from bert_tf.data.jobs import JobOptions as JobOptions
 from bert_tf.data.jobs import remove_results as remove_results
+from bert_tf.data.jobs import run_jobs as run_jobs
 from bert_tf.data.layout import TextConfig as TextConfig
 from bert_tf.data.layout import TextFilesConfig as TextFilesConfig
 from bert_tf.data.masking import Masker as Masker
@@ -16,4 +19,3 @@ from bert_tf.data.tables import MISSING_VALUES as MISSING_VALUES
 from bert_tf.data.tables import Table as Table
 from bert_tf.data.tables import read_table as read_table
 from bert_tf.data.tables import write_table as write_table
-from bert_tf.data.word_counts import count_words as count_words

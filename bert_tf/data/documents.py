@@ -33,6 +33,7 @@ from bert_tf import storage, text_files
 from bert_tf.data import layout as layouts
 from bert_tf.data.layout import SENTENCE_END, Layout, TextFilesConfig
 from bert_tf.data.tables import Table, parse_object, text_value
+from bert_tf.text import count_words
 
 Document = list[str]  # Its sentences.
 
@@ -256,6 +257,12 @@ def group_parts(texts: Iterable[TextRange]) -> list[list[TextRange]]:
         parts[-1].append(text)
         size += text.size
     return parts
+
+
+def count_part(lowercase: bool, part: Sequence[TextRange]) -> list[dict[str, int]]:
+    """Counts the words of a part; a job of `bert_tf.vocab`. See `text.count_words`."""
+    paragraphs = itertools.chain.from_iterable(read_paragraphs(part))
+    return list(count_words(paragraphs, lowercase))
 
 
 def preview(texts: Iterable[TextRange]) -> str:

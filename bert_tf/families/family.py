@@ -2,17 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Defines how a family of models with BERT's encoder layers differs from BERT.
 
-Each other module of this package is a family: `FAMILY` in `bert.py` is BERT. Readers,
-writers, encoder and heads follow it, so a new family is a new module. Our names of
-layers are explained in `checkpoints/weight_files.py`.
+`FAMILY` in `bert.py` is BERT. Readers, writers, encoder and heads follow it, so a new
+family is a new module and an entry in `table.py`. Our names of layers are explained in
+`checkpoints/weight_files.py`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import importlib
-import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -59,13 +56,3 @@ class Family:
         for ours, theirs in self.heads.get(kind, {}).items():
             names[ours] = f"{names[ours]} {theirs}" if ours in names else theirs
         return names
-
-
-@functools.cache
-def families() -> Mapping[str, Family]:
-    """Returns all families by their `model_type`."""
-    package = importlib.import_module("bert_tf.families")
-    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
-    names.remove("family")
-    modules = (importlib.import_module(f"bert_tf.families.{name}") for name in names)
-    return {module.FAMILY.name.lower(): module.FAMILY for module in modules}

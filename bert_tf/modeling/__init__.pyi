@@ -10,5 +10,4 @@ from bert_tf.modeling.bert import dense_layer as dense_layer
 from bert_tf.modeling.config import HUGGING_FACE_ACTIVATIONS as HUGGING_FACE_ACTIVATIONS
 from bert_tf.modeling.config import MASKED_SCORE as MASKED_SCORE
 from bert_tf.modeling.config import BertConfig as BertConfig
-from bert_tf.modeling.losses import sum_losses as sum_losses
 from bert_tf.modeling.pretrainer import BertPretrainer as BertPretrainer

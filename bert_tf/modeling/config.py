@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf import text_files
-from bert_tf.families import Family, families
+from bert_tf.families import FAMILIES, Family
 
 # Layers, hidden size, attention heads. The feed-forward layer is four times the
 # hidden size. base and large: arXiv 1810.04805, section 3; the small ones:
@@ -56,7 +56,7 @@ _RULES = {
     ),
     "num_segments": (lambda x: isinstance(x, int) and x >= 0, "an integer from 0"),
     "activation": (lambda x: x in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}"),
-    "model_type": (lambda x: x in families(), "a family of `bert_tf.families`"),
+    "model_type": (lambda x: x in FAMILIES, "a family of `bert_tf.families`"),
 }
 
 
@@ -112,7 +112,7 @@ class BertConfig:
 
     @property
     def family(self) -> Family:
-        return families()[self.model_type]
+        return FAMILIES[self.model_type]
 
     @classmethod
     def from_size(cls, size: str, vocabulary_size: int, **overrides: Any) -> BertConfig:
@@ -169,7 +169,7 @@ class BertConfig:
             raise ValueError(f"{path} must be a JSON object. Received: {values!r:.80}")
         if "model_type" in values:
             return cls.from_hugging_face(path, values)
-        keys = dict(families()["bert"].keys)
+        keys = dict(FAMILIES["bert"].keys)
         del keys["layer_norm_epsilon"], keys["classifier_dropout"]  # Not in google's.
         return cls._from_json(path, values, keys, _GOOGLE_ACTIVATIONS)
 
@@ -187,8 +187,8 @@ class BertConfig:
             ValueError: A key is missing, or a value is invalid or not that of one of
                 `bert_tf.families`.
         """
-        text_files.check_fields(path, config, model_type=tuple(families()))
-        family = families()[config["model_type"]]
+        text_files.check_fields(path, config, model_type=tuple(FAMILIES))
+        family = FAMILIES[config["model_type"]]
         text_files.check_fields(path, config, **family.required)
         keys = family.keys
         # Those of this class, except the form of GELU.

@@ -31,18 +31,6 @@ def cross_entropies(outputs: Any) -> dict[str, Any]:
     }
 
 
-def sum_losses(model: keras.Model) -> None:
-    """Makes all losses of a compiled model weighted sums.
-
-    `Records.dataset` and `batching.batches` make weights that sum to one over the
-    global batch. Sums are then its mean on any number of replicas, which a mean of the
-    replicas' means is not.
-    """
-    for loss in keras.tree.flatten(model.loss):
-        if isinstance(loss, keras.losses.Loss):  # None if the model has its own step.
-            loss.reduction = "sum"
-
-
 def check_logits(model: keras.Model, losses: Any, metrics: Any) -> None:
     """Raises ValueError if a loss or a metric of Keras takes probabilities.
 

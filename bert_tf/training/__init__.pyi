@@ -1,7 +1,7 @@
 from bert_tf.training import report as report
-from bert_tf.training.devices import create_devices as create_devices
 from bert_tf.training.distribution import Devices as Devices
 from bert_tf.training.distribution import check_batch_size as check_batch_size
+from bert_tf.training.distribution import create_devices as create_devices
 from bert_tf.training.distribution import (
     create_training_variables as create_training_variables,
 )
@@ -17,9 +17,9 @@ from bert_tf.training.optimizers import AdamW as AdamW
 from bert_tf.training.optimizers import Lamb as Lamb
 from bert_tf.training.optimizers import Muon as Muon
 from bert_tf.training.optimizers import WarmupDecay as WarmupDecay
+from bert_tf.training.phases import open_phases as open_phases
 from bert_tf.training.pretrain_config import PretrainConfig as PretrainConfig
 from bert_tf.training.pretraining import create_optimizer as create_optimizer
 from bert_tf.training.pretraining import pretrain as pretrain
 from bert_tf.training.pretraining import read_history as read_history
 from bert_tf.training.pretraining import resolve_architecture as resolve_architecture
-from bert_tf.training.tensorflow_devices import tensorflow_step as tensorflow_step

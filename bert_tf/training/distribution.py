@@ -2,20 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data-parallel training, whatever backend runs it.
 
-`Devices` is the interface that `tensorflow_devices` and `jax_devices` implement.
+`tensorflow_devices` and `jax_devices` have the subclasses of `Devices` and `Steps`.
+Another backend of Keras needs one more such module.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import json
 import os
 import pathlib
 import re
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import numpy as np
@@ -24,7 +26,7 @@ import tensorflow as tf
 from bert_tf import keras_private
 
 
-class Steps(Protocol):
+class Steps:
     """Runs the steps of a compiled model; see `Devices.steps`."""
 
     def distribute(self, dataset: tf.data.Dataset) -> Iterator:
@@ -43,7 +45,7 @@ class Steps(Protocol):
         """Returns the metrics since they were reset."""
 
 
-class Devices(Protocol):
+class Devices:
     """The replicas of a data-parallel training, one on each device.
 
     Every process reads the same global batches and computes its part.
@@ -124,6 +126,35 @@ def _clear_frames(error: BaseException | None) -> None:
     while error:
         traceback.clear_frames(error.__traceback__)
         error = error.__context__
+
+
+def create_devices(strategy: str, precision: str = "float32") -> Devices:
+    """Returns devices by the name of --strategy.
+
+    Args:
+        strategy: `"default"`: the first GPU, or the CPU without one. `"mirrored"`: all
+            GPUs of this machine, or all logical CPU devices if there are several.
+            `"multi_worker"`: the devices of all machines in the environment variable
+            `TF_CONFIG`, or on JAX of the machines that SLURM, MPI or Kubernetes names.
+            Each runs the same command and calls this function before other functions of
+            TensorFlow and JAX. `"tpu"`: the TPU of this machine; on JAX, of all
+            machines of a slice, which run the same command; on TensorFlow, the one that
+            `TPU_NAME` names.
+        precision: The dtype policy of the model. Prints a line if it slows the
+            training down.
+
+    Raises:
+        ValueError: The hardware or its settings are missing.
+    """
+    backend = f"bert_tf.training.{keras.backend.backend()}_devices"
+    devices = importlib.import_module(backend).create(strategy)
+    is_bfloat16 = precision == "mixed_bfloat16"
+    if is_bfloat16 and devices.is_cpu and not has_bfloat16_instructions():
+        print(
+            "This processor has no instructions for bfloat16, so the training will be "
+            "slower than with --precision=float32."
+        )
+    return devices
 
 
 # --- Checks ----------------------------------------------------------------------

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.lazy import lazy_import
-from bert_tf.training.distribution import TF_CONFIG, Devices, read_tf_config
+from bert_tf.training.distribution import TF_CONFIG, Devices, Steps, read_tf_config
 
 jax = lazy_import("jax")
 multihost_utils = lazy_import("jax.experimental.multihost_utils")
@@ -187,8 +187,8 @@ def jax_step(
     return step
 
 
-class JaxSteps:
-    """`Steps` on the devices of `keras.distribution`."""
+class JaxSteps(Steps):
+    """Steps on the devices of `keras.distribution`."""
 
     def __init__(self, model: keras.Model, micro_batch_size: int):
         self._train = jax.jit(jax_step(model, micro_batch_size), donate_argnums=0)

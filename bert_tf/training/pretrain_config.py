@@ -1,18 +1,13 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Options of pre-training, and the phases that they define."""
+"""Options of pre-training."""
 
 from __future__ import annotations
 
 import dataclasses
 import types
-from typing import TYPE_CHECKING
 
-from bert_tf import cli, data, storage
-
-if TYPE_CHECKING:
-    from bert_tf.data import Records
-    from bert_tf.training.optimizers import WarmupDecay
+from bert_tf import cli
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -181,38 +176,12 @@ class PretrainConfig(cli.Options):
         0, help="Random seed of weights, dropout, shuffling and masking.", minimum=0
     )
 
-    def phases(self) -> list[Phase]:
-        """Returns the phases of the training.
+    def per_phase(self, name: str) -> tuple:
+        """Returns the value of an option in each phase.
 
         Raises:
-            ValueError: The number of values of an option is not the number of phases,
-                warm-up and steps contradict each other, or records are incomplete.
+            ValueError: The number of values is not the number of phases.
         """
-        # Imports TensorFlow, which `--help` does not need.
-        from bert_tf.training.optimizers import WarmupDecay
-
-        names = ("learning_rate", "warmup_steps", "steps", "batch_size")
-        values = map(self._per_phase, (*names, "mask_selection_rate"))
-        total_steps = sum(self._per_phase("steps"))
-        rates = self.learning_rate, self.warmup_steps
-        has_restarts = any(isinstance(value, tuple) for value in rates)
-        phases: list[Phase] = []
-        paths = [*map(storage.real_path, self.records.split(","))]
-        named = dict(zip(paths, self.records.split(",")))
-        opened = {path: data.Records(name) for path, name in named.items()}
-        for path, rate, warmup_steps, steps, *rows in zip(paths, *values):
-            records = opened[path]
-            read = sum(p.steps * p.batch_size for p in phases if p.records is records)
-            first_step = phases[-1].end if phases else 0
-            start, length = (first_step, steps) if has_restarts else (0, total_steps)
-            if warmup_steps is None:
-                warmup_steps = length // 100
-            schedule = WarmupDecay(rate, warmup_steps, length, self.decay, start)
-            phases.append(Phase(records, read, first_step, schedule, steps, *rows))
-        return phases
-
-    def _per_phase(self, name: str) -> tuple:
-        """Returns the value of an option in each phase."""
         count, value = self.records.count(",") + 1, getattr(self, name)
         if not isinstance(value, tuple):
             # The phases do not share the steps: each needs its own number.
@@ -223,34 +192,3 @@ class PretrainConfig(cli.Options):
                 f"Received: {name}={','.join(map(str, value))}"
             )
         return value
-
-
-@dataclasses.dataclass(frozen=True)
-class Phase:
-    """Consecutive steps with the same records, batch size and masking rate."""
-
-    records: Records
-    rows_read: int  # From the same records, by earlier phases.
-    first_step: int
-    schedule: WarmupDecay
-    steps: int
-    batch_size: int
-    mask_selection_rate: float
-
-    @property
-    def end(self) -> int:
-        """The number of steps of the training when the phase is finished."""
-        return self.first_step + self.steps
-
-    @property
-    def epochs(self) -> float:
-        """How often the training rows are read until the end of the phase."""
-        rows = self.rows_read + self.steps * self.batch_size
-        return rows / self.records.manifest["train_rows"]
-
-    @property
-    def tokens_per_step(self) -> float:
-        """Tokens without padding."""
-        manifest = self.records.manifest
-        slots = self.batch_size * manifest["max_sequence_length"]
-        return slots * (1 - manifest["padding_share"])

@@ -21,13 +21,17 @@ from bert_tf import checkpoints, data, storage
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
 from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer, encoder_name
 from bert_tf.training import report
-from bert_tf.training.devices import create_devices
-from bert_tf.training.distribution import Devices, check_batch_size
+from bert_tf.training.distribution import (
+    Devices,
+    check_batch_size,
+    create_devices,
+)
 from bert_tf.training.evaluation import check_tokens
 from bert_tf.training.initialization import initialize_from_corpus
 from bert_tf.training.loop import TrainingLoop, TrainingState
 from bert_tf.training.optimizers import AdamW, Lamb, Muon
-from bert_tf.training.pretrain_config import Phase, PretrainConfig
+from bert_tf.training.phases import Phase, open_phases
+from bert_tf.training.pretrain_config import PretrainConfig
 
 _HISTORY = "history.csv"
 _TOKENS_COUNTED = 2**22  # For the bigram baseline.
@@ -60,7 +64,7 @@ def pretrain(
     # With several workers, this must precede all other TensorFlow calls.
     devices = create_devices(options.strategy, options.precision)
     chief, replicas = devices.is_chief, devices.replicas
-    phases = options.phases()
+    phases = open_phases(options)
     _check_phases(options, phases, devices)
     source = open_checkpoint(options.init_from) if options.init_from else None
     architecture = resolve_architecture(options, phases, source)

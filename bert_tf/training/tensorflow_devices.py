@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.training.distribution import TF_CONFIG, Devices, read_tf_config
+from bert_tf.training.distribution import TF_CONFIG, Devices, Steps, read_tf_config
 
 
 class TensorFlowDevices(Devices):
@@ -146,8 +146,8 @@ def tensorflow_step(
     return step
 
 
-class TensorFlowSteps:
-    """`Steps` under a `tf.distribute.Strategy`."""
+class TensorFlowSteps(Steps):
+    """Steps under a `tf.distribute.Strategy`."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ import bert_tf
 from benchmarks import parity
 from bert_tf import evaluate
 from bert_tf.checkpoints import open_checkpoint, write_checkpoint
-from bert_tf.families import families
+from bert_tf.families import FAMILIES
 from bert_tf.lazy import lazy_import
 from tests.toy import checkpoints as toy
 from tests.toy.models import model_directory
@@ -32,7 +32,7 @@ TEXTS = ["the cat sat on the mat", "a b cat, on"]
 PAIRS = [TEXTS, ["a b c", "the mats"]]
 
 
-FAMILIES = [*families().values()]
+FAMILIES = [*FAMILIES.values()]
 CLASSES = [
     f"{x.name}{y}" for x in FAMILIES for names in x.classes.values() for y in names
 ]

@@ -11,7 +11,8 @@ import sklearn.metrics
 import sklearn.utils
 
 from bert_tf.finetuning import batches, correlations
-from bert_tf.modeling import BertBackbone, sum_losses
+from bert_tf.modeling import BertBackbone
+from bert_tf.training import create_training_variables
 from tasks.classification import Classification, best_thresholds
 from tests.toy import tables
 from tests.toy.tables import write
@@ -420,7 +421,7 @@ def test_balanced_class_weights(read, tiny_config, label, long_text):
 
     model = task.head.build(BertBackbone(tiny_config))
     model.compile("sgd", run_eagerly=True)
-    sum_losses(model)
+    create_training_variables(model)
     x, y, batch_weights = next(iter(batches(split, len(split), 7)))
     loss = model.test_on_batch(x, y, batch_weights, return_dict=True)["loss"]
     logits, y = np.float64(model.predict(x, verbose=0)), y.numpy()

@@ -13,8 +13,9 @@ import tensorflow as tf
 from bert_tf import training
 from bert_tf.checkpoints import open_checkpoint
 from bert_tf.modeling import BertBackbone, BertPretrainer, Dropout
-from bert_tf.training import PretrainConfig, create_devices, devices, pretrain
+from bert_tf.training import PretrainConfig, create_devices, distribution, pretrain
 from bert_tf.training.distribution import has_bfloat16_instructions, read_tf_config
+from bert_tf.training.tensorflow_devices import tensorflow_step
 from tests.toy import workers
 from tests.toy.checkpoints import assert_equal
 from tests.toy.records import make_batch, write_both_splits
@@ -99,7 +100,7 @@ def test_processor_without_bfloat16_prints_a_line(
     file = tmp_path / "cpuinfo"
     file.write_text(f"flags\t\t: fpu sse4_2 {flag} sha_ni\n")
     assert has_bfloat16_instructions(str(file)) == found
-    monkeypatch.setattr(devices, "has_bfloat16_instructions", lambda: found)
+    monkeypatch.setattr(distribution, "has_bfloat16_instructions", lambda: found)
     create_devices("default", "float32")
     create_devices("default", "mixed_bfloat16")
     line = "no instructions for bfloat16, so the training will be slower"
@@ -148,7 +149,7 @@ def train(batches, config, strategy="default", wrap=tf.function, **arguments):
         model = BertPretrainer(BertBackbone(config))
         model.compile(training.AdamW(1e-2))
         training.create_training_variables(model)
-    step = training.tensorflow_step(model, **arguments)
+    step = tensorflow_step(model, **arguments)
     run = wrap(lambda *batch: strategy.run(step, args=(batch,)))
     dataset = tf.data.Dataset.from_tensor_slices(batches)
     for batch in strategy.experimental_distribute_dataset(dataset):

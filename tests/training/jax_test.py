@@ -15,7 +15,8 @@ import pytest
 
 from bert_tf.checkpoints import open_checkpoint
 from bert_tf.modeling import BertBackbone, BertPretrainer
-from bert_tf.training import PretrainConfig, pretrain, read_history
+from bert_tf.training import PretrainConfig, pretrain
+from bert_tf.training.pretraining import read_history
 from tests.toy import workers
 from tests.toy.checkpoints import assert_equal
 from tests.toy.models import model_directory

@@ -14,8 +14,14 @@ from bert_tf import cli, training
 from bert_tf.checkpoints import open_checkpoint
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import AddedToken, TokenizerRules, Vocabulary
-from bert_tf.training import PretrainConfig, TrainingLoop, pretrain, pretraining
-from bert_tf.training.pretraining import masked_batches
+from bert_tf.training import (
+    PretrainConfig,
+    TrainingLoop,
+    open_phases,
+    pretrain,
+    pretraining,
+)
+from bert_tf.training.pretraining import masked_batches, read_history
 from bert_tf.training.tensorflow_devices import TensorFlowSteps
 from tests.toy.checkpoints import assert_equal
 from tests.toy.interruption import at_step, kill, terminate
@@ -80,7 +86,7 @@ def run(options, output, **changes):
 
 def test_learns_and_writes_model_directory(trained):
     directory, metrics = trained
-    history = training.read_history(directory.path)
+    history = read_history(directory.path)
     assert [row["step"] for row in history] == [25, 50, 60]
     assert history[1]["loss"] < 0.7 * history[0]["loss"]
     assert history[1]["val_mlm_accuracy"] > 3 / 18  # Letters in the first records.
@@ -125,7 +131,7 @@ def test_history_without_states_is_not_overwritten(trained, two_phases, tmp_path
     shutil.rmtree(copy / "training_state")
     with pytest.raises(ValueError, match="has a history of 60 steps but no training"):
         run(two_phases, copy)
-    assert training.read_history(copy) == training.read_history(trained[0].path)
+    assert read_history(copy) == read_history(trained[0].path)
 
 
 @pytest.mark.slow
@@ -163,7 +169,7 @@ def test_resume_is_bit_equal_after_signals_and_a_kill(
             assert (states / f"ckpt-{step}.npz").exists()
     run(two_phases, output)
     assert_equal(weights(output), weights(trained[0].path))
-    histories = map(training.read_history, (trained[0].path, output))
+    histories = map(read_history, (trained[0].path, output))
     for a, b in zip(*histories, strict=True):
         for name in a.keys() - {"tokens_per_second"}:
             assert b[name] == pytest.approx(a[name], rel=1e-6), name
@@ -184,7 +190,7 @@ def test_metrics_are_read_once_in_several_steps(
     monkeypatch.setattr(TensorFlowSteps, "run", counted)
     run(two_phases, tmp_path)
     assert counts == [20, 5, 20, 5, 10]
-    histories = map(training.read_history, (trained[0].path, tmp_path))
+    histories = map(read_history, (trained[0].path, tmp_path))
     for one, other in zip(*histories, strict=True):
         for name in ("loss", "val_loss", "gradient_norm", "gradient_norm_max"):
             assert one[name] == pytest.approx(other[name], rel=1e-3), name
@@ -204,7 +210,7 @@ def test_lamb_with_float16_and_less_memory_on_two_devices(options, tmp_path):
 @pytest.mark.usefixtures("eagerly")
 def test_embeddings_of_muon_are_scaled_and_outputs_stay(options, tmp_path, monkeypatch):
     changes = {"optimizer": "muon", "steps": 2, "warmup_steps": 1, "validate_every": 2}
-    batch = next(iter(masked_batches(options, 1, options.phases()[0])))[0]
+    batch = next(iter(masked_batches(options, 1, open_phases(options)[0])))[0]
     outputs, scale_embeddings = [], pretraining.scale_embeddings
 
     def scale(model):
@@ -244,7 +250,7 @@ def test_longer_training_of_a_finished_one(trained, two_phases, tmp_path, capsys
     run(two_phases, copy, steps=(50, 12))
     line = "Training to step 62 instead of 60, with the learning rates of the longer"
     assert line in capsys.readouterr().out
-    history = training.read_history(copy)
+    history = read_history(copy)
     assert [row["step"] for row in history] == [25, 50, 60, 62]
     assert open_checkpoint(copy).options["steps"] == [50, 12]
     for fewer in ((50, 11), (49, 13)):
@@ -274,7 +280,7 @@ def test_checkpoints_of_the_last_and_the_best_evaluation(
 
 
 def test_phases_are_consecutive(two_phases, vocabulary):
-    first, second = two_phases.phases()
+    first, second = open_phases(two_phases)
     assert f"{first.records.path},{second.records.path}" == two_phases.records
     assert (first.first_step, first.end) == (0, 50)
     assert (second.first_step, second.end) == (50, 60)
@@ -283,9 +289,11 @@ def test_phases_are_consecutive(two_phases, vocabulary):
     assert first.schedule == training.WarmupDecay(1e-2, 10, 50)
     assert second.schedule == training.WarmupDecay(5e-3, 2, 10, first_step=50)
     one = dataclasses.replace(two_phases, learning_rate=0.1, warmup_steps=3)
-    assert {p.schedule for p in one.phases()} == {training.WarmupDecay(0.1, 3, 60)}
+    assert {p.schedule for p in open_phases(one)} == {training.WarmupDecay(0.1, 3, 60)}
     default = dataclasses.replace(one, steps=(300, 199), warmup_steps=None)
-    assert {p.schedule for p in default.phases()} == {training.WarmupDecay(0.1, 4, 499)}
+    assert {p.schedule for p in open_phases(default)} == {
+        training.WarmupDecay(0.1, 4, 499)
+    }
 
 
 @pytest.mark.parametrize(
@@ -298,12 +306,12 @@ def test_phases_are_consecutive(two_phases, vocabulary):
 )
 def test_inconsistent_numbers_raise(two_phases, change, message):
     with pytest.raises(ValueError, match=message):
-        dataclasses.replace(two_phases, **change).phases()
+        open_phases(dataclasses.replace(two_phases, **change))
 
 
 def test_masking_rates_of_phases_and_of_validation(two_phases):
     options = dataclasses.replace(two_phases, mask_selection_rate=(0.5, 0.25))
-    first, second = options.phases()
+    first, second = open_phases(options)
     predicted = []
     for phase, split in ((first, "train"), (second, "train"), (first, "validation")):
         _, _, weights = next(iter(masked_batches(options, 1, phase, split=split)))
@@ -317,7 +325,7 @@ def test_phases_with_the_same_records_continue_in_them(options):
     repeated = f"{options.records},{options.records}"
     changes = {"steps": (3, 2), "warmup_steps": 1, "batch_size": 4}
     options = dataclasses.replace(options, records=repeated, **changes)
-    first, second = options.phases()
+    first, second = open_phases(options)
     expected, _, _ = next(iter(masked_batches(options, 1, first, first_step=3)))
     found, _, _ = next(iter(masked_batches(options, 1, second)))
     assert_equal(found, expected)
@@ -327,7 +335,7 @@ def test_optimizer_has_the_dtypes_of_the_precision(options):
     for precision, dtype in (("float16", "float32"), ("bfloat16", "bfloat16")):
         changed = {"optimizer": "muon", "precision": f"mixed_{precision}"}
         changed = dataclasses.replace(options, **changed)
-        optimizer = training.create_optimizer(changed, changed.phases()[0].schedule)
+        optimizer = training.create_optimizer(changed, open_phases(changed)[0].schedule)
         assert optimizer.orthogonalization_dtype == dtype
         assert optimizer.dynamic_loss_scale == (precision == "float16")
 

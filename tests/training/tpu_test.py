@@ -18,11 +18,11 @@ from bert_tf.training import (
     Muon,
     create_devices,
     create_training_variables,
-    tensorflow_step,
 )
+from bert_tf.training.tensorflow_devices import tensorflow_step
 from tests.toy.records import make_batch, write_both_splits
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 
 # Packages that conflict with tensorflow-tpu or that pre-training does not need.
 MISSING = (
