@@ -28,6 +28,7 @@ from bert_tf.lazy import lazy_import
 from .runs import Run
 
 figure = lazy_import("matplotlib.figure")
+ticker = lazy_import("matplotlib.ticker")
 stats = lazy_import("scipy.stats")
 
 _PAPER, _OURS = "#c44e52", "#4c72b0"
@@ -241,8 +242,11 @@ def _draw_column(axes: Any, table: Table, column: str) -> None:
     axes.set_title(column, fontsize="medium")
     if is_log:
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.xaxis.set_minor_formatter("{x:g}")
+        axes.xaxis.set(
+            major_locator=ticker.MaxNLocator(4),
+            major_formatter="{x:g}",
+            minor_locator=ticker.NullLocator(),
+        )
     axes.grid(axis="x", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
 

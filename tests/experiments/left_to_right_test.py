@@ -101,6 +101,7 @@ def test_model_directory_declares_its_encoder(pretrained, monkeypatch):
         bert_tf.load(str(folder))
 
 
+@pytest.mark.slow
 def test_fine_tuned_models_have_the_encoder(pretrained, tmp_path):
     rows = [{"text": "the cat sat", "label": "a"}, {"text": "on mat", "label": "b"}]
     data.write_table(tmp_path / "data.csv", rows * 4)
