@@ -340,7 +340,8 @@ def command_list(package: str, folder: pathlib.Path) -> str:
 
 def _flag_help(field: dataclasses.Field, width: int) -> str:
     has_value = not _is_required(field) and field.default not in ("", None, ())
-    value = str(field.default).lower() if has_value else "..."
+    values = field.default if isinstance(field.default, tuple) else [field.default]
+    value = ",".join(map(str, values)).lower() if has_value else "..."
     text, choices = field.metadata["help"], field.metadata["choices"]
     if not all(choice in text for choice in choices):
         text += f" One of: {', '.join(filter(None, choices))}."

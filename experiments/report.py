@@ -35,7 +35,7 @@ _PAPER, _OURS = "#c44e52", "#4c72b0"
 
 
 class Cell(NamedTuple):
-    """Scores of the restarts, NaN for diverged ones, and the paper's score if any."""
+    """Scores of the restarts, NaN for failed ones, and the paper's score if any."""
 
     scores: Sequence[float]
     paper: float | None = None
@@ -97,13 +97,13 @@ def difference(some: Iterable[float], others: Iterable[float]) -> tuple[float, f
 
 
 def format_cell(cell: Cell) -> str:
-    """Returns e.g. `81.3 ± 0.9`, with the number of diverged restarts."""
+    """Returns e.g. `81.3 ± 0.9`, with the number of restarts that failed."""
     mean, interval = mean_and_interval(cell.scores)
     if math.isnan(mean):
-        return "diverged" if cell.scores else ""
+        return "failed" if cell.scores else ""
     text = f"{mean:.1f}" + ("" if math.isnan(interval) else f" ± {interval:.1f}")
-    diverged = sum(not math.isfinite(score) for score in cell.scores)
-    return text + f", {diverged} diverged" * bool(diverged)
+    failed = sum(not math.isfinite(score) for score in cell.scores)
+    return text + f", {failed} failed" * bool(failed)
 
 
 def markdown(table: Table) -> str:
@@ -160,6 +160,8 @@ def write(table: Table, folder: str | pathlib.Path, used: Iterable[Run]) -> str:
             "command": run.command,
             "encoder": run.encoder,
             "score": round(run.score, 3),
+            "scores": json.dumps(run.scores),
+            "failure": run.failure,
             "seconds": round(run.seconds),
             "folder": "/".join(run.path.parts[-2:]),
             "options": json.dumps(dict(run.options)),

@@ -58,7 +58,8 @@ class Run:
         command: The command that does the same, e.g. `tasks.classification`.
         options: The options that differ from their defaults.
         encoder: Name of the class of its encoder; "" for the default.
-        metrics: The contents of metrics.json; empty if the training diverged.
+        metrics: The contents of metrics.json; empty if the training failed.
+        failure: Why it failed, e.g. because it diverged; "" if it did not.
         seconds: Processor time.
     """
 
@@ -67,18 +68,31 @@ class Run:
     options: Mapping[str, Any]
     encoder: str
     metrics: Mapping[str, Any]
+    failure: str
     seconds: float
 
     @property
     def score(self) -> float:
         """The dev score of the best epoch in percent; of a pre-training, the perplexity
-        of masked LM on held-out text; NaN if the training diverged."""
+        of masked LM on held-out text; NaN if the training failed."""
         if not self.metrics:
             return math.nan
         if "training" not in self.metrics:
             return math.exp(self.metrics["val_mlm_loss"])
-        is_percent = self.command == "tasks.question_answering"
-        return self.metrics["training"]["score"] * (1 if is_percent else 100)
+        return self.metrics["training"]["score"] * self._factor
+
+    @property
+    def _factor(self) -> int:
+        return 1 if self.command == "tasks.question_answering" else 100
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Of a fine-tuning: the score on each labeled split, like `score`."""
+        if "training" not in self.metrics:
+            return {}
+        split, metric = self.metrics["training"]["metric"].split(" ", 1)
+        others = {k: x[metric] for k, x in self.metrics.items() if metric in x}
+        return {split: self.score} | {k: self._factor * x for k, x in others.items()}
 
 
 class Runs:
@@ -105,7 +119,7 @@ class Runs:
         task_class: type[finetuning.Task],
         *,
         encoder_class: type | None = None,
-        keep: bool = False,
+        keep: bool | None = False,
         **options: Any,
     ) -> Run:
         """Fine-tunes an encoder, as `finetuning.fine_tune`.
@@ -113,7 +127,8 @@ class Runs:
         Args:
             task_class: The task.
             encoder_class: As in `finetuning.fine_tune`.
-            keep: Whether to keep the weights, also those of a run that is found.
+            keep: Whether to keep the weights, also those of a run that is found; None
+                keeps those of a new run.
             **options: The options of `task_class.Config`, but for `output`.
         """
         config = task_class.Config(output="", **options)
@@ -130,7 +145,7 @@ class Runs:
         config: cli.Options,
         train: Callable[..., Mapping[str, Any]],
         encoder_class: type | None,
-        keep: bool = True,
+        keep: bool | None = True,
     ) -> Run:
         """Returns the run of some options, after training it if necessary."""
         options = {
@@ -157,19 +172,22 @@ class Runs:
             found = {}
         if not found:
             print(f"\n--- {path}: {command} {name} {options}", flush=True)
-            found = {**identity, "metrics": {}, "seconds": -time.process_time()}
+            found = {**identity, "metrics": {}}
+            found["seconds"] = -time.process_time()
             try:
                 output = dataclasses.replace(config, output=str(path))
                 found["metrics"] = train(output, encoder_class=encoder_class)
             except training.DivergedError as error:
-                print(f"Diverged: {error}")
-                path.mkdir(parents=True, exist_ok=True)
+                print(f"Failed: {error}")
+                found["failure"] = str(error)
+                shutil.rmtree(path, ignore_errors=True)  # It has a training state.
+                path.mkdir(parents=True)
             found["seconds"] += time.process_time()
             keras.backend.clear_session()  # Else the graphs of all runs stay.
             file.write_text(json.dumps(found, indent=1), encoding="utf-8")
-            for weights in path.glob("*.safetensors") if not keep else ():
+            for weights in path.glob("*.safetensors") if keep is False else ():
                 weights.unlink()
-        run = Run(**{**found, "path": path, "options": options})
+        run = Run(**{"failure": "", **found, "path": path, "options": options})
         return self.used.setdefault(path, run)
 
 

@@ -125,8 +125,11 @@ class QuestionAnsweringHead(Head):
         def logits(windows):
             return model(windows.inputs(), training=False)
 
+        return self.outputs(self.answers(self.encode(question, context), logits))
+
+    def outputs(self, answers: Answers) -> dict[str, tf.Tensor]:
+        """Returns the outputs of `serving_default`."""
         threshold = self.settings.get("threshold", 0.0) if self._no_answer else None
-        answers = self.answers(self.encode(question, context), logits)
         outputs = answers.best(threshold)
         for name, values in answers.candidates.items():
             outputs[f"{name}s"] = values[:, :_SERVED_CANDIDATES]

@@ -1,0 +1,110 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import dataclasses
+import random
+import re
+
+import numpy as np
+import pytest
+
+from bert_tf import finetuning, training
+from bert_tf.checkpoints import open_checkpoint
+from bert_tf.data import read_table
+from experiments import search
+from tasks.tagging import Tagging
+
+
+@pytest.fixture
+def options(tmp_path, random_encoder):
+    """Options of two runs of a tagger, in which "cat" is a P. One fails."""
+    rng = random.Random(0)
+    for name, size in {"train": 160, "dev": 16, "test": 16}.items():
+        lines = []
+        for _ in range(size):
+            words = rng.choices(["a", "b", "mat", "sat", "cat"], k=8)
+            lines += [f"{w} {'B-P' if w == 'cat' else 'O'}" for w in words] + [""]
+        (tmp_path / name).write_text("\n".join(lines))
+    return search.search_options(Tagging.Config)(
+        **{f"{name}_file": str(tmp_path / name) for name in ("train", "dev", "test")},
+        **random_encoder(tmp_path, num_layers=1),
+        output=str(tmp_path / "best"),
+        max_sequence_length=12,
+        batch_size=(16,),
+        epochs=(2,),
+        learning_rate=(3e-2, 0.0),
+        seed=(0,),
+    )
+
+
+def test_keeps_the_best_run_and_reports_failed_ones(options, tmp_path, monkeypatch):
+    evaluate_really = Tagging.evaluate
+
+    def evaluate(self, split, outputs, decision=None):
+        if not self.options.learning_rate:  # Predict O.
+            outputs = [np.add(np.zeros_like(row), [1, 0, 0]) for row in outputs]
+        return evaluate_really(self, split, outputs, decision)
+
+    monkeypatch.setattr(Tagging, "evaluate", evaluate)
+    good, failed = search.search(Tagging, options)
+    assert good.options["learning_rate"] == 3e-2
+    assert failed.failure == "all predictions are 'O'"
+    assert not failed.scores
+    output = tmp_path / "best"
+    rows = read_table(output / "search.csv")
+    assert [row["failure"] for row in rows] == ["", failed.failure]
+    page = (output / "search.md").read_text()
+    assert re.search(r"\| .*learning_rate 0.03 \| [\d.]+ \| [\d.]+ \|", page)
+    assert "learning_rate 0.0 | failed | failed |" in page
+
+    # The same as the run alone.
+    fields = dataclasses.fields(Tagging.Config)
+    alone = {f.name: getattr(options, f.name) for f in fields} | {"seed": 0}
+    alone |= {"batch_size": 16, "epochs": 2, "learning_rate": 3e-2}
+    alone |= {"output": str(tmp_path / "alone")}
+    metrics = finetuning.fine_tune(Tagging, Tagging.Config(**alone))
+    assert good.scores == {k: 100 * metrics[k]["f1"] for k in ("dev", "test")}
+    models = [open_checkpoint(tmp_path / x).read_weights() for x in ("best", "alone")]
+    for name, weight in models[0].items():
+        np.testing.assert_array_equal(weight, models[1][name])
+    assert len([*output.rglob("*.safetensors")]) == 1
+
+    # Resuming trains only new runs.
+    trained, train = [], training.TrainingLoop.intervals
+    monkeypatch.setattr(
+        training.TrainingLoop,
+        "intervals",
+        lambda *x, **options: trained.append(x) or train(*x, **options),
+    )
+    assert search.search(Tagging, options)[0].scores == good.scores
+    assert not trained
+    more = dataclasses.replace(options, seed=(0, 1), learning_rate=(3e-2,))
+    assert len(search.search(Tagging, more)) == 2
+    assert len(trained) == 1
+
+
+def test_options_of_a_search(options):
+    task = search.find_task("tasks.tagging")
+    assert task is Tagging
+    found = [*search.combinations(Tagging.Config, options)]
+    assert [settings for settings, _ in found] == [
+        {"batch_size": 16, "epochs": 2, "learning_rate": rate}
+        for rate in options.learning_rate
+    ]
+    fields = {f.name: f.default for f in dataclasses.fields(options)}
+    assert len(fields["batch_size"]) * len(fields["epochs"]) == 6  # The paper's grid.
+    assert fields["learning_rate"] == (5e-5, 4e-5, 3e-5, 2e-5)
+    more = dataclasses.replace(options, dropout=(0.0, 0.3), seed=(1, 2))
+    found = [*search.combinations(Tagging.Config, more)]
+    assert len(found) == 8
+    assert {settings["dropout"] for settings, _ in found} == {0.0, 0.3}
+    assert [settings["seed"] for settings, _ in found] == [1] * 4 + [2] * 4
+    with pytest.raises(ValueError, match="json must define one task"):
+        search.find_task("json")
+
+
+def test_does_not_replace_another_model(options, tmp_path):
+    (tmp_path / "best").mkdir()
+    (tmp_path / "best/config.json").write_text("{}")
+    with pytest.raises(ValueError, match="has the model of another command"):
+        search.search(Tagging, options)
