@@ -29,6 +29,11 @@ lazy.hide_tensorflow_logs()
 if platform.machine().lower() in ("x86_64", "amd64"):
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
+# TensorFlow 2.20 and 2.21 export the symbols of their copy of LLVM. A later import of
+# triton, which torch needs on Linux, crashes (tensorflow#124205). Without this module,
+# TensorFlow keeps its symbols to itself, as its versions before.
+sys.modules.setdefault("tensorflow.python.pywrap_dlopen_global_flags", None)
+
 __getattr__, __dir__, __all__ = lazy.exports(__name__, __file__)
 
 # The classes with the decorator `keras.saving.register_keras_serializable`, by module.
