@@ -9,6 +9,7 @@ Public names for Keras scripts. Each is imported at first use, so that
 import importlib
 import os
 import platform
+import sys
 
 import wrapt
 
