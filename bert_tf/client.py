@@ -240,12 +240,16 @@ def _check_inputs(
     try:
         ranks = client.input_ranks(**request)
     except PredictError as error:
-        hint = f" See --address={address}." if error.code == "UNAVAILABLE" else ""
-        sys.exit(f"error: {error}{hint}")
+        sent = ", ".join(f"--{name}" for name in inputs)
+        hint = f". Is --address={address} the server's? Inputs: {sent}."
+        sys.exit(f"error: {error}{hint if error.code == 'UNAVAILABLE' else ''}")
     for name, value in inputs.items():
         if ranks and name not in ranks:
             names = ", ".join(f"--{x}" for x in sorted(ranks))
-            sys.exit(f"error: --{name} is no input of the signature. Inputs: {names}.")
+            sys.exit(
+                f"error: --{name} is no input of the signature, whose inputs are "
+                f"{names}, and no option: --address, --signature, --version, --timeout."
+            )
         if isinstance(value, list) and ranks.get(name) == 1:
             sys.exit(
                 f"error: --{name} must occur once. For several examples, write JSON "

@@ -165,7 +165,7 @@ def test_command_errors_are_one_line(toy_server, monkeypatch, capsys):
     message = "error: NOT_FOUND: No model 'nobody'. The models are ['größer', 'toy']."
     assert stopped.value.code == message
     arguments[1] = "--model=toy"
-    flags = {("--server=b",): "--server is no input of the signature. Inputs: --text."}
+    flags = {("--server=b",): "--server is no input of the signature, whose inputs are"}
     flags[("--text=b",)] = "--text must occur once. For several examples, write JSON"
     for others, message in flags.items():
         with pytest.raises(SystemExit) as stopped:
@@ -175,7 +175,7 @@ def test_command_errors_are_one_line(toy_server, monkeypatch, capsys):
         address = f"--address=127.0.0.1:{unused.getsockname()[1]}"
     with pytest.raises(SystemExit) as stopped:
         client.main(["--model=toy", "--text=a", address])
-    assert stopped.value.code.endswith(f" See {address}.")
+    assert f"Is {address} the server's? Inputs: --text." in stopped.value.code
     with pytest.raises(SystemExit):
         client.main(["--model=toy", "--text", "a"])
     assert "must be --name=value. Got --text" in capsys.readouterr().err
