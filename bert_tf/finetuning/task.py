@@ -132,7 +132,13 @@ class RowsConfig(FilesConfig):
     @property
     def kept(self) -> tuple[str, ...]:
         """The columns of `keep`."""
-        return tuple(filter(None, map(str.strip, self.keep.split(","))))
+        names = tuple(filter(None, map(str.strip, self.keep.split(","))))
+        if both := {"id", "prediction", "confidence", "gold"}.intersection(names):
+            raise ValueError(
+                f"--keep must not name columns of predictions. Got {', '.join(both)}. "
+                "Rename them in the table."
+            )
+        return names
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -297,10 +303,8 @@ class Task(abc.ABC):
                 continue
             if name in rows:
                 raise ValueError(f"Pass --{name}_file or --{name}_share, not both.")
-            seed, rest = options.split_seed, rest - share
-            parts = splits.hold_out(
-                rows["train"], share / (rest + share), seed, classes
-            )
+            seed, of_rest, rest = options.split_seed, share / rest, rest - share
+            parts = splits.hold_out(rows["train"], of_rest, seed, classes)
             if not parts[1]:
                 raise ValueError(
                     f"--{name}_share={share} of {len(rows['train'])} rows holds out "
@@ -313,13 +317,11 @@ class Task(abc.ABC):
         if self.held_out:
             counts = ", ".join(f"{len(x):,} {k}" for k, x in rows.items())
             print(f"{options.train_file}: {counts} rows. held_out.csv lists them.")
-        for name, count in splits.copies(rows).items():
-            if count and name != "train":
-                logging.warning(
-                    "%d of %d %s rows have a text that is also in another split. Their "
-                    "scores are too good.",
-                    count, len(rows[name]), name,
-                )  # fmt: skip
+        found = {k: n for k, n in splits.copies(rows).items() if n and k != "train"}
+        counts = ", ".join(f"{n:,} of {len(rows[k]):,} {k}" for k, n in found.items())
+        if found:
+            message = "Rows whose text is also in another split, so scored too well: %s"
+            logging.warning(message, counts)
         return dict(rows)
 
     # --- Model -------------------------------------------------------------------

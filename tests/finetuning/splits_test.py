@@ -96,12 +96,13 @@ def test_tables_hold_out_labeled_rows(tmp_path, vocabulary, caplog):
         ({**own}, "Missing flags: --dev_file. Pass .* --dev_share=0.1 instead of"),
         ({**own, **shares, "dev_file": "x.csv"}, "--dev_file or --dev_share, not both"),
         ({**own, **shares, "group": "shop"}, "no column 'shop'.*or with --task"),
+        ({**own, **shares, "keep": "text,gold"}, "must not name columns .* Got gold"),
         ({**own, "dev_share": 0.001}, "--dev_share=0.001 of 40 rows holds out none"),
     ):
         with pytest.raises(ValueError, match=message):
             read(**changes)
     read(**own, dev_file="x.csv")
-    assert "40 of 40 dev rows have a text that is also in another split" in caplog.text
+    assert "in another split, so scored too well: 40 of 40 dev" in caplog.text
 
 
 def test_documents_of_column_files_stay_together(tmp_path, vocabulary):
