@@ -9,7 +9,6 @@ Public names for Keras scripts. Each is imported at first use, so that
 import importlib
 import os
 import platform
-import sys
 
 import wrapt
 
@@ -29,11 +28,6 @@ lazy.hide_tensorflow_logs()
 # off on x86 processors that have none of AVX512-VNNI, AVX512-BF16 and AMX.
 if platform.machine().lower() in ("x86_64", "amd64"):
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-
-# TensorFlow 2.20 and 2.21 export the symbols of their copy of LLVM. A later import of
-# triton, which torch needs on Linux, crashes (tensorflow#124205). Without this module,
-# TensorFlow keeps its symbols to itself, as its versions before.
-sys.modules.setdefault("tensorflow.python.pywrap_dlopen_global_flags", None)
 
 __getattr__, __dir__, __all__ = lazy.exports(__name__, __file__)
 

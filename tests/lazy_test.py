@@ -46,7 +46,7 @@ def test_only_the_import_of_tensorflow_is_quiet(tmp_path, environment, hidden):
     )
     assert done.returncode == 0
     if hidden:
-        assert done.stderr.startswith("matplotlib sklearn")
+        assert done.stderr == "matplotlib sklearn\n"
     else:
         assert done.stderr.startswith("WARNING: All log messages")
 
@@ -66,15 +66,6 @@ def test_other_backends_of_keras_are_refused(monkeypatch):
     monkeypatch.setattr("keras.config.backend", lambda: "torch")
     with pytest.raises(ValueError, match="BERT needs Keras with the backend"):
         lazy.require_backend("BERT", "tensorflow", "jax")
-
-
-def test_tensorflow_hides_its_copy_of_llvm():
-    """Libraries that link LLVM, such as triton, crash otherwise: tensorflow#124205."""
-    script = (
-        "import bert_tf, ctypes, sys; import tensorflow, tensorflow_text"
-        "; sys.exit(hasattr(ctypes.CDLL(None), 'LLVMContextCreate'))"
-    )
-    assert not subprocess.run([sys.executable, "-c", script], cwd=ROOT).returncode
 
 
 @pytest.mark.slow
