@@ -97,8 +97,7 @@ def main(options: EnsembleConfig) -> dict[str, list[Mapping[str, float]]]:
     (folder / "metrics.json").write_text(text)
     command = f"tasks.{task.kind}"
     used = [
-        runs.Run(x.path, command, x.options, "", x.read_metrics(), "", 0)
-        for x in members
+        runs.Run(x.path, command, x.options, "", x.read_metrics(), 0) for x in members
     ]
     print(report.write(table, folder, used))
     if options.export:

@@ -59,8 +59,8 @@ class Run:
         options: The options that differ from their defaults.
         encoder: Name of the class of its encoder; "" for the default.
         metrics: The contents of metrics.json; empty if the training failed.
-        failure: Why it failed, e.g. because it diverged; "" if it did not.
         seconds: Processor time.
+        failure: Why it failed, e.g. because it diverged; "" if it did not.
     """
 
     path: pathlib.Path
@@ -68,8 +68,8 @@ class Run:
     options: Mapping[str, Any]
     encoder: str
     metrics: Mapping[str, Any]
-    failure: str
     seconds: float
+    failure: str = ""
 
     @property
     def score(self) -> float:
@@ -119,7 +119,7 @@ class Runs:
         task_class: type[finetuning.Task],
         *,
         encoder_class: type | None = None,
-        keep: bool | None = False,
+        keep_weights: bool | None = False,
         **options: Any,
     ) -> Run:
         """Fine-tunes an encoder, as `finetuning.fine_tune`.
@@ -127,8 +127,8 @@ class Runs:
         Args:
             task_class: The task.
             encoder_class: As in `finetuning.fine_tune`.
-            keep: Whether to keep the weights, also those of a run that is found; None
-                keeps those of a new run.
+            keep_weights: Whether to keep the weights, also those of a run that is
+                found; None keeps those of a new run.
             **options: The options of `task_class.Config`, but for `output`.
         """
         config = task_class.Config(output="", **options)
@@ -137,7 +137,7 @@ class Runs:
             return finetuning.fine_tune(task_class, config, encoder_class=encoder_class)
 
         command = f"tasks.{task_class.kind}"
-        return self._run(command, config, train, encoder_class, keep)
+        return self._run(command, config, train, encoder_class, keep_weights)
 
     def _run(
         self,
@@ -187,7 +187,7 @@ class Runs:
             file.write_text(json.dumps(found, indent=1), encoding="utf-8")
             for weights in path.glob("*.safetensors") if keep is False else ():
                 weights.unlink()
-        run = Run(**{"failure": "", **found, "path": path, "options": options})
+        run = Run(**{**found, "path": path, "options": options})
         return self.used.setdefault(path, run)
 
 

@@ -125,7 +125,7 @@ def search(task_class: type[finetuning.Task], options: Any) -> list[runs.Run]:
         name = ", ".join(f"{key} {value}" for key, value in settings.items())
         print(f"\nRun {number} of {len(planned)}: {name}", flush=True)
         del own["output"]
-        run = all_runs.fine_tune(shared, keep=None, **own)
+        run = all_runs.fine_tune(shared, keep_weights=None, **own)
         found.append(run)
         if not run.failure and (best is None or run.score > best[0].score):
             best, run = (run, own), best and best[0]
@@ -138,7 +138,7 @@ def search(task_class: type[finetuning.Task], options: Any) -> list[runs.Run]:
     done = {"best": run.path.name, "options": options.to_dict()}
     if before.get("best") != done["best"]:
         # Trains again if its weights were dropped by a search with a better run.
-        all_runs.fine_tune(shared, keep=True, **own)
+        all_runs.fine_tune(shared, keep_weights=True, **own)
         ignored = shutil.ignore_patterns("run.json")
         shutil.copytree(run.path, output, ignore=ignored, dirs_exist_ok=True)
         _drop_weights(run)

@@ -78,7 +78,7 @@ def test_a_model_in_the_folder_is_named_relative_to_it(trained, tmp_path):
 def test_runs_whose_weights_are_needed_are_trained_again(trained, tmp_path):
     own = runs.Runs(tmp_path)
     for keep, count in ((False, 1), (True, 2), (True, 2), (False, 2)):
-        run = own.fine_tune(Tagging, keep=keep, **OPTIONS)
+        run = own.fine_tune(Tagging, keep_weights=keep, **OPTIONS)
         assert len(trained) == count
     assert (run.path / "model.safetensors").exists()
 
@@ -116,7 +116,7 @@ def test_parts_of_files(tmp_path):
     [
         ({"kind": "tag"}, "MNLI: kind must be one of classification, .* Got 'tag'"),
         ({"kind": "tagging", "epoch": 3}, "MNLI: tasks.tagging has no option epoch"),
-        ({"kind": "tagging"}, "MNLI: tasks.tagging needs dev_file, train_file"),
+        ({"kind": "tagging"}, "MNLI: tasks.tagging needs train_file"),
     ],
 )
 def test_invalid_data_sets_are_refused(tmp_path, entry, message):
