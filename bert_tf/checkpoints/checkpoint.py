@@ -180,10 +180,7 @@ class Checkpoint:
         Raises:
             ValueError: The encoder has a class that no imported module defines.
         """
-        try:
-            encoder_class = find_encoder(self.encoder)
-        except ValueError as error:
-            raise ValueError(f"{self.path}: {error}") from error
+        encoder_class = find_encoder(self.encoder, self.path)
         return encoder_class(self.architecture, dtype=dtype, **options)
 
     def load_backbone(self, dtype: Any = None, name: str | None = None) -> BertBackbone:

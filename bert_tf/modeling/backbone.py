@@ -216,27 +216,24 @@ def encoder_name(encoder_class: type[BertBackbone] | None) -> str:
     if encoder_class in (None, BertBackbone):
         return ""
     name = keras.saving.get_registered_name(encoder_class)
-    if keras.saving.get_registered_object(name) is not encoder_class:
-        raise ValueError(
-            f"Decorate {encoder_class.__name__} with `@keras.saving."
-            'register_keras_serializable(package="...")`, so that checkpoints find it.'
-        )
-    return name
+    if keras.saving.get_registered_object(name) is encoder_class:
+        return name
+    rule = (
+        "with `keras.saving.register_keras_serializable`, so that checkpoints find it"
+    )
+    raise ValueError(f"Decorate {encoder_class.__name__} {rule}.")
 
 
-def find_encoder(name: str) -> type[BertBackbone]:
+def find_encoder(name: str, path: Any) -> type[BertBackbone]:
     """Returns the class of a name that `encoder_name` returned.
 
     Raises:
-        ValueError: No imported module has registered it.
+        ValueError: No imported module has registered it. The message names `path`.
     """
-    found = keras.saving.get_registered_object(name) if name else BertBackbone
-    if found is None:
-        raise ValueError(
-            f"The model has an encoder of the class {name!r}. Import the module that "
-            "defines it first."
-        )
-    return found
+    if found := keras.saving.get_registered_object(name) if name else BertBackbone:
+        return found
+    rule = f"Import the module that defines the class {name!r} of its encoder first."
+    raise ValueError(f"{path}: {rule}")
 
 
 class BertModel(EncoderModel):

@@ -97,7 +97,9 @@ def test_model_directory_declares_its_encoder(pretrained, monkeypatch):
         pretrain(pretrained, encoder_class=BertBackbone)
     # In a process that has not imported the class.
     monkeypatch.delitem(keras.saving.get_custom_objects(), name)
-    with pytest.raises(ValueError, match=f"class {name!r}. Import the module that"):
+    with pytest.raises(
+        ValueError, match=f"Import the module that defines the class {name!r}"
+    ):
         bert_tf.load(str(folder))
 
 
