@@ -84,7 +84,8 @@ def _aligned(questions: Sequence[Example]) -> list[Example]:
         return questions
     first = questions[is_aligned.index(False)]
     (text, start), *_ = first.answers
-    place = f"at character answer_start={start}" if start >= 0 else "in the passage"
+    is_found = re.search(_pattern(text), first.inputs[1])
+    place = f"at character answer_start={start}" if is_found else "in the passage"
     message = (
         f"{first.path}: {is_aligned.count(False)} of {len(questions)} questions have "
         f"no answer at its offset in the passage. The first is {first.id!r}: the "

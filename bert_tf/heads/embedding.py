@@ -138,6 +138,9 @@ class SentenceEmbedding(keras.layers.Layer):
             name="dense",
         )
 
+    def compute_mask(self, hidden, mask=None):
+        return None  # Vectors have no tokens.
+
     def call(self, hidden, padding_mask):
         vectors = pool(self.config.pooling, hidden, padding_mask)
         vectors = self.dense(vectors) if self.dense else vectors

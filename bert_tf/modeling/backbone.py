@@ -14,6 +14,7 @@ from bert_tf.modeling import backend
 from bert_tf.modeling.bert import (
     Embeddings,
     EncoderLayer,
+    PaddingMask,
     dense_layer,
     freeze,
     frozen_layers,
@@ -38,6 +39,16 @@ class EncoderModel(keras.Model):
         message = "`padding_mask` must be 1 for tokens and 0 for padding, not additive."
         backend.check_not_negative(inputs["padding_mask"], message)
         return super().call(inputs, training=training, mask=mask)
+
+    def save(self, filepath, *args, **kwargs):
+        """`keras.Model.save`; raises ValueError for Keras' old format, HDF5."""
+        if str(filepath).endswith((".h5", ".hdf5")):
+            raise ValueError(
+                "HDF5 files lack the packages of classes, so that Keras could not load "
+                f"the model. Received: {filepath}. Pass a name that ends in .keras, or "
+                "in .weights.h5 with `save_weights` or `save_weights_only=True`."
+            )
+        super().save(filepath, *args, **kwargs)
 
     def compile(self, *args, **kwargs):
         # Keras scales the loss if the policy of the model is "mixed_float16".
@@ -141,9 +152,11 @@ class BertBackbone(EncoderModel):
             position_ids: [B or 1, S] int32; by default 0 to S - 1.
 
         Returns:
-            The hidden states of the embeddings and of each layer, a list of [B, S, H].
+            The hidden states of the embeddings and of each layer, a list of [B, S, H],
+            with a Keras mask of padding.
         """
-        states = [self.embeddings(token_ids, segment_ids, position_ids)]
+        x = self.embeddings(token_ids, segment_ids, position_ids)
+        states = [PaddingMask(name="masking")([x, attention_mask])]
         for layer in self.encoder_layers:
             states.append(layer(states[-1], attention_mask=attention_mask))
         return states

@@ -41,7 +41,10 @@ def initializer(config: BertConfig) -> keras.initializers.Initializer:
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Dense(keras.layers.Dense):
-    """A dense layer that is not quantized."""
+    """A dense layer that is not quantized, and whose outputs have no Keras mask."""
+
+    def compute_mask(self, inputs, mask=None):
+        return None  # Losses of logits would ignore padding and rescale.
 
 
 class Embedding(keras.layers.Embedding):
@@ -195,6 +198,25 @@ class Embeddings(ConfiguredLayer):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
+class PaddingMask(keras.layers.Layer):
+    """Attaches a mask of padding, which Keras layers such as LSTM follow.
+
+    Inputs: a list of x [B, S, H] and an attention mask as that of `EncoderLayer`.
+    Output: x, whose Keras mask [B, S] is true for tokens that any token attends to.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**{"autocast": False, **kwargs})
+
+    def call(self, inputs):
+        return inputs[0]
+
+    def compute_mask(self, inputs, mask=None):
+        mask = ops.cast(inputs[1], "bool")
+        return mask if len(mask.shape) == 2 else ops.any(mask, axis=1)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
 class EncoderLayer(ConfiguredLayer):
     """Self-attention and feed-forward, each with residual and post-LayerNorm.
 
@@ -211,6 +233,7 @@ class EncoderLayer(ConfiguredLayer):
 
     def __init__(self, config, recompute: bool = False, **kwargs):
         super().__init__(config, **kwargs)
+        self.supports_masking = True  # Of outputs: `call` has its own mask.
         config, self.recompute = self.config, recompute
         self.attention_scale = (config.hidden_dim // config.num_heads) ** -0.5
         self.query = self._dense(config.hidden_dim, "query")

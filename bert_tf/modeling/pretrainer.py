@@ -39,7 +39,9 @@ class UnpackRows(keras.layers.Layer):
         firsts = ops.where(firsts <= columns[:, :, None], firsts, 0)  # [B, S, Q]
         # The column where the sequence of each token begins, [B, S]; -1 for padding.
         starts = ops.where(padding_mask > 0, ops.max(firsts, axis=2), -1)
-        mask = ops.equal(starts[:, :, None], starts[:, None])
+        # No token attends to padding, padding neither.
+        keys = ops.where(padding_mask > 0, starts, -2)
+        mask = ops.equal(starts[:, :, None], keys[:, None])
         return mask, columns - ops.maximum(starts, 0)
 
 
@@ -120,6 +122,9 @@ class MaskedLMHead(ConfiguredLayer):
         self.bias = self.add_weight(
             name="bias", shape=(self.config.vocabulary_size,), initializer="zeros"
         )
+
+    def compute_mask(self, inputs, mask=None):
+        return None
 
     def call(self, sequence_output, mask_positions, training=None):
         if self.offset:  # Unused predictions are at 0.

@@ -308,6 +308,10 @@ class _Encoder(keras.layers.Layer):
         pooled = self._pooler_activation(_dense(states[0][:, 0], *self._pooler))
         return {**outputs, "pooled_output": pooled}
 
+    def compute_mask(self, inputs, mask=None):
+        is_token = keras.ops.cast(inputs["padding_mask"], "bool")
+        return {**dict.fromkeys(self._names, is_token), "pooled_output": None}
+
     def _encode(
         self, token_ids: tf.Tensor, segment_ids: tf.Tensor, padding_mask: tf.Tensor
     ) -> tf.Tensor:

@@ -209,6 +209,19 @@ def test_answers_that_google_bert_finds(read, text, start, found):
 
 
 @pytest.mark.parametrize(
+    ("text", "start", "place"),
+    [
+        ("Köln", -4, "at character answer_start=-4"),
+        ("Köln", "x", "at character answer_start=-1"),
+        ("Bonn", 15, "in the passage"),
+    ],
+)
+def test_wrong_offsets_and_missing_answers_are_told_apart(read, text, start, place):
+    with pytest.raises(ValueError, match=f"'{text}' is not {place}"):
+        read(data(entry("q7", text, start)), split="train")
+
+
+@pytest.mark.parametrize(
     ("value", "impossible"),
     [("False", False), (None, False), ("TRUE", True), (1, True)],
 )

@@ -195,6 +195,18 @@ def test_training_without_the_pooler_continues(optimizer_class, one_layer, tmp_p
         assert_equal(model.get_weights(), other.get_weights())
 
 
+def test_hdf5_is_refused_and_its_weights_load(one_layer, tmp_path):
+    model = TokenClassifier(BertBackbone(one_layer), num_tags=3)
+    callback = keras.callbacks.ModelCheckpoint(tmp_path / "model.h5")
+    callback.set_model(model)
+    with pytest.raises(ValueError, match=r"\.keras, or in \.weights\.h5"):
+        callback.on_epoch_end(0)
+    model.save_weights(tmp_path / "x.weights.h5")
+    other = TokenClassifier(BertBackbone(one_layer), num_tags=3)
+    other.load_weights(tmp_path / "x.weights.h5")
+    assert_equal(other.get_weights(), model.get_weights())
+
+
 def test_training_continues_from_a_keras_file(one_layer, tmp_path):
     model, inputs = BertPretrainer(BertBackbone(one_layer)), PRETRAINING_INPUTS
     labels = {"mlm": np.array([[7, 8]]), "nsp": np.array([[1]])}
