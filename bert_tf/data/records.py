@@ -40,6 +40,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from bert_tf import storage, text_files
 from bert_tf.data.masking import Masker
@@ -144,6 +145,16 @@ class Records:
         rows = self.manifest.get(f"{split}_rows", 0)
         if not rows:
             raise ValueError(f"{self.path} has no {split} rows.")
+
+        if masker.whole_word_masking and split == "train":
+            ids = self.token_ids(2**16)
+            share = self.vocabulary.is_continuation[ids[ids > 0]].mean()
+            if share < 0.01:
+                logging.warning(
+                    "%s: whole-word masking changes little, because %.2g %% of the "
+                    "tokens continue a word. Each Chinese character is a word.",
+                    self.path, 100 * share,
+                )  # fmt: skip
 
         def to_batch(step, serialized):
             return masker(self._parse(serialized, serialized.shape[0]), (seed, step))

@@ -111,6 +111,14 @@ def test_first_step_resumes_with_equal_batches(pairs, vocabulary, tmp_path):
             assert len(set(weights.numpy()[weights > 0])) == 1
 
 
+@pytest.mark.parametrize("token", ["cat", "##s"])
+def test_whole_words_of_single_tokens_are_reported(vocabulary, tmp_path, caplog, token):
+    pair = [vocabulary.tokens.index(x) for x in ("[CLS]", "the", "[SEP]", token)]
+    write_records(tmp_path, vocabulary, [(pair, 3, 0)] * 4)
+    Records(tmp_path).dataset(batch_size=2, whole_word_masking=True)
+    assert ("0 % of the tokens continue a word" in caplog.text) == (token == "cat")
+
+
 def test_baselines_are_the_most_frequent_tokens():
     # [MASK] is 4. The last position of the second row is not used.
     x = {

@@ -200,7 +200,7 @@ def test_hdf5_is_refused_and_its_weights_load(one_layer, tmp_path):
     callback = keras.callbacks.ModelCheckpoint(tmp_path / "model.h5")
     callback.set_model(model)
     with pytest.raises(ValueError, match=r"\.keras, or in \.weights\.h5"):
-        callback.on_epoch_end(0)
+        callback.on_epoch_end(0, {})
     model.save_weights(tmp_path / "x.weights.h5")
     other = TokenClassifier(BertBackbone(one_layer), num_tags=3)
     other.load_weights(tmp_path / "x.weights.h5")
