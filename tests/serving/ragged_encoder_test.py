@@ -154,3 +154,14 @@ def test_encoder_of_a_model_is_replaced_and_a_subclass_is_not(backbone, tiny_con
         assert head in fast.layers
         assert (encoder in fast.layers) == (encoder is not backbone)
         np.testing.assert_allclose(fast(inputs), model(inputs), atol=1e-5)
+
+
+@pytest.mark.parametrize("layer", [tf.keras.layers.GlobalAveragePooling1D, None])
+def test_keras_layers_on_hidden_states_ignore_padding(layer, tiny_config):
+    backbone = randomize_weights(BertBackbone(tiny_config))
+    states = backbone(backbone.input)["sequence_output"]
+    layer = layer() if layer else tf.keras.layers.LSTM(3)
+    model = tf.keras.Model(backbone.input, layer(states))
+    inputs = batch(3, 9)
+    outputs = optimize_for_inference(model)(inputs)
+    np.testing.assert_allclose(outputs, model(inputs), atol=1e-5)
