@@ -174,3 +174,43 @@ def test_wheel_holds_all_modules_and_data_files(tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     assert expected == {name for name in names if ".dist-info/" not in name}
     assert "bert_tf/py.typed" in expected
+
+
+# --- Rooms beside the way of the data --------------------------------------------
+
+# Modules that few need. Each is deleted with its tests and the one line that names it.
+ROOMS = (
+    "bert_tf.checkpoints.google",
+    "bert_tf.checkpoints.keras_hub",
+    "bert_tf.checkpoints.model_card",
+    "bert_tf.training.initialization",
+    "bert_tf.training.report",
+)
+
+IMPORT = """
+import importlib, os, sys
+import keras, tensorflow, tensorflow_text
+import bert_tf
+rooms, modules = ([*filter(None, line.split())] for line in sys.stdin)
+for room in rooms:
+    if not (child := os.fork()):  # The slow imports are shared.
+        sys.modules[room] = None
+        for module in modules:
+            if module != room:
+                importlib.import_module(module)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, room
+"""
+
+
+def test_rooms_can_be_removed():
+    """Without such a module, all others are imported; only its uses are errors."""
+    ours = [m for m in CHECKOUT.modules if m.startswith(("bert_tf.", "tasks."))]
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT],
+        input="\n".join(" ".join(names) for names in (ROOMS, sorted(ours))),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr

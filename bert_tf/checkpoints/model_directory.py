@@ -28,10 +28,14 @@ import keras
 import numpy as np
 
 from bert_tf import cli, heads, keras_private, storage, text_files
-from bert_tf.checkpoints import google, hugging_face, keras_hub, sentence_transformers
+from bert_tf.checkpoints import hugging_face, sentence_transformers
 from bert_tf.checkpoints.checkpoint import METRICS, Checkpoint, outermost_layer
 from bert_tf.checkpoints.folder_tokenizer import write_tokenizer
-from bert_tf.checkpoints.model_card import model_card, without_folders
+from bert_tf.lazy import lazy_import
+
+google = lazy_import("bert_tf.checkpoints.google")
+keras_hub = lazy_import("bert_tf.checkpoints.keras_hub")
+cards = lazy_import("bert_tf.checkpoints.model_card")
 
 CONFIG = hugging_face.CONFIG
 
@@ -312,10 +316,10 @@ def write_checkpoint(
         raise ValueError(f"{path} already exists. Choose another folder.")
     path.parent.mkdir(parents=True, exist_ok=True)
     attributes = {name: getattr(checkpoint, name) for name in _WRITTEN}
-    attributes["options"] = options = without_folders(checkpoint.options)
+    attributes["options"] = options = cards.without_folders(checkpoint.options)
     with storage.atomic_path(path) as unfinished:
         directory = ModelDirectory.create(unfinished, **attributes)
-        text = model_card(path.name, checkpoint, options, **card)
+        text = cards.model_card(path.name, checkpoint, options, **card)
         text_files.write_text(str(unfinished / "README.md"), text)
         left_out = directory.write_weights(checkpoint.read_weights())
     storage.upload(path)

@@ -19,19 +19,21 @@ import tensorflow as tf
 
 from bert_tf import checkpoints, data, storage
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
+from bert_tf.lazy import lazy_import
 from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer, encoder_name
-from bert_tf.training import report
 from bert_tf.training.distribution import (
     Devices,
     check_batch_size,
     create_devices,
 )
 from bert_tf.training.evaluation import check_tokens
-from bert_tf.training.initialization import initialize_from_corpus
 from bert_tf.training.loop import TrainingLoop, TrainingState
 from bert_tf.training.optimizers import AdamW, Lamb, Muon
 from bert_tf.training.phases import Phase, open_phases
 from bert_tf.training.pretrain_config import PretrainConfig
+
+initialization = lazy_import("bert_tf.training.initialization")
+report = lazy_import("bert_tf.training.report")
 
 _HISTORY = "history.csv"
 _TOKENS_COUNTED = 2**22  # For the bigram baseline.
@@ -134,7 +136,9 @@ def pretrain(
                 print("Counting tokens for the initial weights ...", flush=True)
                 token_ids = phases[0].records.token_ids()
                 with devices.scope():
-                    initialize_from_corpus(model, token_ids, options.seed)
+                    initialization.initialize_from_corpus(
+                        model, token_ids, options.seed
+                    )
             loop = TrainingLoop(
                 devices, state, last.end, options.save_every, options.micro_batch_size
             )
