@@ -151,21 +151,12 @@ def open_tensors(
         ValueError: The tensors contradict the config or the vocabulary.
     """
     found, unused = match(path, names, tensors, architecture.num_layers)
-
-    def rows(ours: str) -> int | None:
-        return tensors[found[ours][0]].shape[0] if ours in found else None
-
-    size, outputs = vocabulary.size, rows("logits/bias")
-    total = rows(TOKEN_EMBEDDING) or size
-    head = {}
+    counted = {TOKEN_EMBEDDING, "logits/bias"} & found.keys()
+    rows = {ours: tensors[found[ours][0]].shape[0] for ours in counted}
+    size, outputs = vocabulary.size, rows.get("logits/bias")
+    total, head = rows.get(TOKEN_EMBEDDING, size), {}
     try:
-        if total < size or architecture.vocabulary_size not in (total, size):
-            raise ValueError(
-                f"the config has vocabulary size {architecture.vocabulary_size}, the "
-                f"token embedding {total} rows, but the vocabulary has {size} tokens. "
-                "The config must have one of both sizes, the embedding at least a row "
-                "per token."
-            )
+        _check_sizes(architecture.vocabulary_size, total, size)
         if kind not in (None, "encoder", "pretrainer"):
             head = heads.known_head(kind).declare(outputs, **(declared or {}))
         head |= settings or {}
@@ -182,21 +173,16 @@ def open_tensors(
         found |= {name: [name] for name in unused}
         unused = []
     dropped = f"Tensors that are not used: {_shown(unused)}." if unused else ""
-    layers = set(map(outermost_layer, found))
     if not head:
-        is_pretrainer = kind != "encoder" and layers & {"mlm", "nsp"}
-        head = {"kind": "pretrainer" if is_pretrainer else "encoder"}
-        # Further tensors inside the encoder are no head.
-        encoder = re.match(r"\w*", found[TOKEN_EMBEDDING][0])[0] if found else ""
-        if not doubt and not all(name.startswith(encoder) for name in unused):
-            doubt = "It does not declare a head for all its weights."
+        head = _pretrained_head(kind, found)
+        doubt = doubt or _doubt(found, unused)
         if doubt and kind is None:
             dropped = f"{doubt} {dropped}".strip()
             head = {"kind": "encoder", "undeclared": dropped}
     if dropped:
         logging.warning("%s: %s", path, dropped)
     if found and not own_names:
-        optional = heads.known_head(head["kind"]).layers
+        optional, layers = heads.known_head(head["kind"]).layers, _layers(found)
         if missing := [layer for layer in optional if layer not in layers]:
             head["newly_initialized"] = missing
     architecture = dataclasses.replace(architecture, vocabulary_size=size)
@@ -208,6 +194,33 @@ def open_tensors(
         weights=lazy_weights(found, tensors, architecture),
         **{"options": {}, **attributes},
     )
+
+
+def _check_sizes(declared: int, rows: int, tokens: int) -> None:
+    """Checks the sizes of the vocabulary in a config, an embedding and a vocabulary."""
+    if rows < tokens or declared not in (rows, tokens):
+        raise ValueError(
+            f"the config has vocabulary size {declared}, the token embedding {rows} "
+            f"rows, but the vocabulary has {tokens} tokens. The config must have one "
+            "of both sizes, the embedding at least a row per token."
+        )
+
+
+def _layers(found: Names) -> set[str]:
+    return set(map(outermost_layer, found))
+
+
+def _pretrained_head(kind: str | None, found: Names) -> dict[str, Any]:
+    """Returns the head of an encoder, or of a pre-trained model if there is one."""
+    is_pretrainer = kind != "encoder" and _layers(found) & {"mlm", "nsp"}
+    return {"kind": "pretrainer" if is_pretrainer else "encoder"}
+
+
+def _doubt(found: Names, unused: Sequence[str]) -> str:
+    """Returns a sentence if tensors outside of the encoder may be a head."""
+    encoder = re.match(r"\w*", found[TOKEN_EMBEDDING][0])[0] if found else ""
+    is_inside = all(name.startswith(encoder) for name in unused)
+    return "" if is_inside else "It does not declare a head for all its weights."
 
 
 def match(
