@@ -203,6 +203,7 @@ for room in rooms:
 """
 
 
+@pytest.mark.slow
 def test_rooms_can_be_removed():
     """Without such a module, all others are imported; only its uses are errors."""
     ours = [m for m in CHECKOUT.modules if m.startswith(("bert_tf.", "tasks."))]
