@@ -35,7 +35,7 @@ def trained(monkeypatch):
         fake(config, encoder_class)
         if config.seed == 13:
             raise training.DivergedError("The loss is NaN.")
-        return {"training": {"score": 0.5}}
+        return {"training": {"score": 0.5, "metric": "dev f1"}, "dev": {"f1": 0.5}}
 
     def pretrain(config, *, encoder_class=None):
         fake(config, encoder_class)
