@@ -15,6 +15,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import venv
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -58,14 +59,21 @@ def main(arguments: list[str]) -> int:
 def environment(folder: pathlib.Path, requirements: pathlib.Path) -> str:
     """Returns the Python of a virtual environment with `requirements` installed.
 
-    The environment is rebuilt if the requirements have changed.
+    The versions are those of requirements.lock. The environment is rebuilt if the
+    requirements or the lock have changed.
     """
-    files = (HERE / "requirements.txt", HERE / "requirements-dev.txt")
-    wanted = requirements.name + "".join(f.read_text(encoding="utf-8") for f in files)
+    files = [HERE / f"requirements{name}" for name in (".txt", "-dev.txt", ".lock")]
+    *texts, lock = (file.read_text(encoding="utf-8") for file in files)
+    # pip accepts no constraints with hashes.
+    versions = re.sub(r" \\\n +--hash=\S+", "", lock)
+    wanted = "".join([requirements.name, *texts, versions])
     installed = folder / "installed.txt"
     if not installed.exists() or installed.read_text(encoding="utf-8") != wanted:
         print(f"Installing {requirements.name} into {folder} ...", flush=True)
-        install(folder, "-r", str(requirements))
+        with tempfile.TemporaryDirectory() as temporary:
+            constraints = pathlib.Path(temporary, "versions.txt")
+            constraints.write_text(versions, encoding="utf-8")
+            install(folder, "-r", str(requirements), "-c", str(constraints))
         installed.write_text(wanted, encoding="utf-8")
     return str(folder / "bin" / "python")
 

@@ -289,7 +289,10 @@ def _to_array(name: str, value: Any, dtype: int) -> np.ndarray:
     try:
         if not set(map(type, array.flat)) <= types:
             raise TypeError("JSON has another type.")
-        return tensors.encoded(array).astype(dtype.as_numpy_dtype)
+        tensor = tensors.encoded(array).astype(dtype.as_numpy_dtype)
+        if dtype.is_integer and (tensor != array).any():  # NumPy 1 does not raise.
+            raise OverflowError
+        return tensor
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise invalid(
             f"Input {name!r} must have {dtype.name} values, in lists of the same "

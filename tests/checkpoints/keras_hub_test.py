@@ -128,7 +128,7 @@ def test_unknown_task_must_be_chosen(preset, tmp_path):
     ("changes", "message"),
     [
         ({"class_name": "RobertaBackbone"}, "class_name='RobertaBackbone'"),
-        ({"config": {"dtype": 7}}, "KerasHub cannot read"),
+        ({"config": {"num_layers": "two"}}, "KerasHub cannot read"),
     ],
 )
 def test_invalid_config_raises(preset, tmp_path, changes, message):

@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 # Packages that conflict with tensorflow-tpu or that pre-training does not need.
 MISSING = (
-    *("tensorflow_text", "tensorflow_serving", "keras_hub", "keras_nlp"),
+    *("tensorflow_text", "tensorflow_serving", "keras_hub"),
     *("sklearn", "scipy", "seqeval"),
 )
 
