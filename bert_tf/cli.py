@@ -403,12 +403,12 @@ def run(
     python_logging.basicConfig(format="%(levelname)s: %(message)s")
     try:
         main(parse(used, arguments))
-    except (ValueError, OSError, flags.Error, ModuleNotFoundError) as error:
+    except (ValueError, OSError, flags.Error, ImportError) as error:
         hint = ""
         if isinstance(error, flags.Error):
             hint = f" (see {f'--{mode} ' if mode else ''}--help)"
-        elif isinstance(error, ModuleNotFoundError):
-            if not (extra := _EXTRAS.get(error.name.partition(".")[0])):
+        elif isinstance(error, ImportError) and error.name != "tensorflow_text":
+            if not (extra := _EXTRAS.get((error.name or "").partition(".")[0])):
                 raise
             hint = f". Run: pip install 'bert_tf[{extra}]'"
         logging.debug("Traceback of the error:", exc_info=True)

@@ -52,6 +52,25 @@ def import_messages(name: str) -> types.ModuleType:
         del sys.modules["tensorflow"]
 
 
+def import_tensorflow_text() -> types.ModuleType:
+    """Imports tensorflow-text, whose ops need the TensorFlow that it was built for.
+
+    Raises:
+        ImportError: It is missing, or was built for another version.
+    """
+    import tensorflow as tf
+
+    try:
+        return importlib.import_module("tensorflow_text")
+    except (ImportError, tf.errors.NotFoundError) as error:  # An undefined symbol.
+        minor = ".".join(tf.__version__.split(".")[:2])
+        raise ImportError(
+            f"TensorFlow {tf.__version__} needs tensorflow-text {minor}, which is not "
+            f"installed. Run: pip install --no-deps 'tensorflow-text=={minor}.*'",
+            name="tensorflow_text",
+        ) from error
+
+
 def exports(
     package: str, file: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:

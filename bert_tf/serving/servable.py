@@ -15,14 +15,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text  # noqa: F401 (registers the tokenizer's ops)
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2 as metadata_pb2
 from tensorflow_serving.apis import get_model_status_pb2 as status_pb2
 from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 
-from bert_tf import cli, storage
+from bert_tf import cli, lazy, storage
 from bert_tf.serving import tensors
+
+lazy.import_tensorflow_text()  # Registers the tokenizer's ops.
 
 # Threads that run ops, for all models. Requests of one short text have separate
 # threads, so that they do not wait for large requests. Each thread keeps memory for

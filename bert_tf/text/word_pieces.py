@@ -18,11 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text as tf_text
 
+from bert_tf.lazy import import_tensorflow_text
 from bert_tf.text import normalization, offsets
 from bert_tf.text.normalization import AddedToken, TokenizerRules
 from bert_tf.text.vocabulary import CONTINUATION_PREFIX, MASK, Vocabulary
+
+tf_text = import_tensorflow_text()
 
 # Python lowercases a sigma at the end of a word to ς (Unicode standard, section 3.13):
 # a cased letter precedes it and none follows, ignoring certain characters in between.
