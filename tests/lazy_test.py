@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 
 from bert_tf import lazy
 
@@ -77,3 +78,15 @@ def test_scripts_are_silent_with_the_real_tensorflow(tmp_path):
         [sys.executable, "-c", imports], env=environment, capture_output=True
     )
     assert done.stderr == b""
+
+
+def test_the_fitting_tensorflow_text_is_named(monkeypatch):
+    """tensorflow-text for another TensorFlow raises this error for its own ops."""
+
+    def undefined_symbol(name):
+        raise tf.errors.NotFoundError(None, None, "_normalize_ops.so: undefined symbol")
+
+    monkeypatch.setattr(tf, "__version__", "2.18.1")
+    monkeypatch.setattr(lazy.importlib, "import_module", undefined_symbol)
+    with pytest.raises(ImportError, match=r"TensorFlow 2\.18\.1 .*text==2\.18\.\*'$"):
+        lazy.import_tensorflow_text()
