@@ -134,4 +134,4 @@ def test_unknown_task_must_be_chosen(preset, tmp_path):
 def test_invalid_config_raises(preset, tmp_path, changes, message):
     folder = edited(preset, tmp_path / "copy", "config.json", **changes)
     with pytest.raises(ValueError, match=message):
-        open_checkpoint(folder)
+        open_checkpoint(folder, head="encoder")  # Reads config.json, not task.json.
