@@ -10,12 +10,9 @@ is several times faster for batches of texts that differ in length:
   the chunks run in parallel, which uses two cores better than threads within ops.
 - Dense layers and LayerNorm skip padding. Only attention pads rows.
 - Sizes of chunks are multiples of 16, so that servers keep few compiled kernels.
-- Single texts skip sorting, chunking, and the transposes of attention. Short ones run
-  on one thread: waking another one takes longer than it saves. Of long ones, two cores
-  compute half of the tokens each.
-- States are columns [H, T] and kernels [outputs, inputs]: a matmul copies its right
-  factor into another layout, and that of a short text is smaller than the kernel.
+- Small batches without padding, such as single texts, skip sorting and chunking.
 - Query, key and value are one matmul, with the scale of the scores in its weights.
+- Each layer is the sum of two halves of its heads and units, which run on two cores.
 - Weights are stored in the compute dtype.
 
 TensorFlow optimizes a graph before its first request, which takes longer than the
@@ -23,12 +20,12 @@ request. So the layers are a loop over stacked weights, and a graph has the same
 for any number of layers. TensorFlow takes a layer out of a stack without copying it.
 
 Letters: B batch, S sequence, T tokens without padding, R rows of a chunk, H hidden, N
-heads, D = H / N, I intermediate, L layers, K requested hidden states.
+heads, D = H / N, I intermediate, L layers, P parts of a layer, K requested hidden
+states.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -41,9 +38,6 @@ from bert_tf.modeling import BertBackbone, EncoderLayer, attend, attention_bias
 # Maximum number of tokens per chunk, rounded up to whole rows: enough to run matmuls at
 # full speed, few enough for the CPU caches.
 _CHUNK_SIZE = 512
-
-# Maximum number of tokens of a single text that one thread computes.
-_SHORT = 32
 
 # The tokens of a chunk and the lengths of its padded rows are multiples of this number.
 # oneDNN compiles and keeps kernels for each size of a matrix that it has seen.
@@ -82,17 +76,8 @@ def _variable(value: Any, dtype: str = "float32") -> tf.Variable:
     return tf.Variable(tf.cast(_array(value), dtype), trainable=False)
 
 
-def _column(weight: Any) -> np.ndarray:
-    return _array(weight)[:, np.newaxis]
-
-
-# Activation -> a function f and a factor s such that s f(s x) is the activation of x.
-# The weights contain s.
-_ACTIVATIONS: dict[str, tuple[Callable[[tf.Tensor], tf.Tensor], float]] = {
-    "relu": (tf.nn.relu, 1.0),
-    "gelu_erf": (lambda x: x * tf.math.erf(x) + x, 0.5**0.5),
-    "gelu_tanh": (functools.partial(tf.nn.gelu, approximate=True), 1.0),
-}
+def _dense(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    return tf.nn.bias_add(tf.matmul(x, kernel), bias)
 
 
 def _transpose(
@@ -123,11 +108,12 @@ def _transpose(
 def _layer_norm(
     x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
 ) -> tf.Tensor:
-    """LayerNorm of float32 [H, T], with as few passes over memory as possible."""
-    average = tf.fill([1, x.shape[0]], 1 / x.shape[0])  # Faster than `reduce_mean`.
-    x -= tf.matmul(average, x)
-    variance = tf.matmul(average, tf.square(x))
-    return x * tf.math.rsqrt(variance + epsilon) * gamma + beta
+    """LayerNorm in float32, with as few passes over memory as possible."""
+    y = tf.cast(x, tf.float32)
+    y -= tf.reduce_mean(y, axis=-1, keepdims=True)
+    variance = tf.reduce_mean(tf.square(y), axis=-1, keepdims=True)
+    y *= tf.math.rsqrt(variance + epsilon)
+    return tf.cast(y * gamma + beta, x.dtype)
 
 
 class _Padding(NamedTuple):
@@ -164,13 +150,24 @@ class _Padding(NamedTuple):
 
 
 class _EncoderLayers:
-    """The L layers of an encoder with stacked weights."""
+    """The L layers of an encoder with stacked weights.
+
+    A layer has P parts, each with a share of the heads and intermediate units. The
+    attention output and the feed-forward output of the layer are sums over parts.
+    """
 
     def __init__(self, layers: Sequence[EncoderLayer], dtype: str):
         self._layer = layers[0]
+        config = self._layer.config
+        # TensorFlow runs two parts on two cores: one text takes little more than half
+        # of the time. More threads within ops do not achieve that for short texts.
+        is_odd = config.num_heads % 2 or config.intermediate_dim % 2
+        self._parts = parts = 1 if is_odd else 2
+
         # Of each weight: L arrays.
-        *kernels, norms = zip(*map(_layer_weights, layers))
-        self._weights = [*(_variable(w, dtype) for w in kernels), _variable(norms)]
+        *dense, norms = zip(*(_layer_weights(layer, parts) for layer in layers))
+        self._bias_sizes = [kernels[0].shape[-1] for kernels in dense[:-1]]
+        self._weights = [*(_variable(w, dtype) for w in dense), _variable(norms)]
 
     def weights(self) -> list[tf.Tensor]:
         """Returns the argument `weights` of `run`; call it outside of loops."""
@@ -181,106 +178,80 @@ class _EncoderLayers:
         weights: Sequence[tf.Tensor],
         start: int,
         end: int,
-        states: Sequence[tf.Tensor],
-        padding: _Padding | None,
-    ) -> list[tf.Tensor]:
-        """Runs the layers from `start` to `end`.
-
-        Args:
-            weights: See above.
-            start, end: Numbers of layers.
-            states: States [H, T] of tokens. Those of one row may be divided among
-                several tensors.
-            padding: Of the rows, which must be in one tensor; None for one row.
-        """
-        config, dtype = self._layer.config, states[0].dtype
-        activation, _ = _ACTIVATIONS[config.activation]
+        x: tf.Tensor,
+        padding: _Padding,
+    ) -> tf.Tensor:
+        """Runs the layers from `start` to `end` on the tokens of R rows, [T, H]."""
+        config, parts = self._layer.config, self._parts
         epsilon = self._layer.attention_layer_norm.epsilon
-        hidden, heads = config.hidden_dim, config.num_heads
-        size = hidden // heads
-        ones = [tf.ones_like(x[:1]) for x in states]
+        heads, size = config.num_heads // parts, config.hidden_dim // config.num_heads
+        rows, length = tf.unstack(padding.shape)
+        split_heads = _transpose(
+            x.dtype, [rows, length, 3, heads, size], [2, 0, 3, 1, 4]
+        )
+        merge_heads = _transpose(x.dtype, [rows, heads, length, size], [0, 2, 1, 3])
 
-        def attend_in_row(kernel, output_kernel, *states):
-            projections = (
-                tf.unstack(tf.reshape(tf.matmul(kernel, x), [3, heads, size, -1]))
-                for x in states
-            )
-            queries, *keys_values = zip(*projections)  # [N, D, T]
-            key, value = (tf.concat(x, axis=2) for x in keys_values)
-            for query in queries:
-                scores = tf.cast(tf.matmul(query, key, transpose_a=True), tf.float32)
-                y = tf.cast(tf.nn.softmax(scores), dtype)
-                y = tf.reshape(tf.matmul(value, y, transpose_b=True), [hidden, -1])
-                yield tf.matmul(output_kernel, y)
-
-        def attend_in_rows(kernel, output_kernel, x):
-            x = tf.matmul(x, kernel, transpose_a=True, transpose_b=True)  # [T, 3H]
-            query, key, value = tf.unstack(split_heads(padding.add(x)))  # [R, N, S, D]
+        def attention(x, query_key_value, output):
+            x = padding.add(_dense(x, *query_key_value))  # [R*S, 3H / P]
+            query, key, value = tf.unstack(split_heads(x))  # [R, N / P, S, D]
             y = merge_heads(attend(query, key, value, padding.bias))
-            y = padding.remove(tf.reshape(y, [-1, hidden]))
-            yield tf.matmul(output_kernel, y, transpose_b=True)
+            y = tf.reshape(y, [-1, heads * size])
+            return _dense(padding.remove(y), *output)
 
-        if padding is not None:
-            rows, length = tf.unstack(padding.shape)
-            shape = [rows, length, 3, heads, size]
-            split_heads = _transpose(dtype, shape, [2, 0, 3, 1, 4])
-            merge_heads = _transpose(dtype, [rows, heads, length, size], [0, 2, 1, 3])
+        def feed_forward(x, intermediate, output):
+            return _dense(self._layer.activation(_dense(x, *intermediate)), *output)
 
-        def add_and_norm(x, y, bias, gamma, beta):
-            x = tf.cast(x + y, tf.float32) + bias
-            return tf.cast(_layer_norm(x, gamma, beta, epsilon), dtype)
-
-        def run_layer(number, *states):
+        def run_layer(number, x):
             end = number + 1
-            *kernels, norms = (
-                tf.strided_slice(w, number, end, [1], shrink_axis_mask=1)
+            *kernels, biases, norms = (
+                tf.unstack(tf.strided_slice(w, number, end, [1], shrink_axis_mask=1))
                 for w in weights
             )
-            norms = tf.unstack(norms)
-            attention = attend_in_row if padding is None else attend_in_rows
-            inputs = [tf.concat(pair, axis=0) for pair in zip(states, ones)]
-            outputs = attention(*kernels[:2], *inputs)
-            for x, y, one in zip(states, outputs, ones):
-                x = add_and_norm(x, y, *norms[:3])
-                y = tf.matmul(kernels[2], tf.concat([x, one], axis=0))
-                y = tf.cast(activation(tf.cast(y, tf.float32)), dtype)
-                y = tf.matmul(kernels[3], y)
-                yield add_and_norm(x, y, *norms[3:])
+            biases = [tf.split(part, self._bias_sizes) for part in biases]
+            # Of each part: kernel and bias of four dense layers.
+            parts = [[*zip(k, b)] for *k, b in zip(*kernels, biases)]
+            gamma, beta, output_gamma, output_beta = norms
+            y = tf.add_n([attention(x, *part[:2]) for part in parts])
+            x = _layer_norm(x + y, gamma, beta, epsilon)
+            y = tf.add_n([feed_forward(x, *part[2:]) for part in parts])
+            return end, _layer_norm(x + y, output_gamma, output_beta, epsilon)
 
-        shapes = (tf.TensorShape([1]), *[tf.TensorShape([hidden, None])] * len(states))
+        shape = tf.TensorShape([None, config.hidden_dim])
         return tf.while_loop(
-            lambda number, *_: number[0] < end,
-            lambda number, *states: (number + 1, *run_layer(number, *states)),
-            (tf.constant([start]), *states),
-            shapes,
-        )[1:]
+            lambda number, _: number[0] < end,
+            run_layer,
+            (tf.constant([start]), x),
+            (tf.TensorShape([1]), shape),
+        )[1]
 
 
-def _layer_weights(layer: EncoderLayer) -> list[np.ndarray]:
-    """Returns four kernels, and biases and LayerNorms [6, H, 1].
+def _layer_weights(layer: EncoderLayer, parts: int) -> list[np.ndarray]:
+    """Returns four kernels [P, inputs, outputs], all biases [P, ...], and LayerNorms.
 
-    Kernels are [outputs, inputs]. Those of query, key and value, and of the
-    intermediate layer, have their biases as another column.
+    The biases are one array, as are gamma and beta of both LayerNorms [4, H], to have
+    fewer ops.
     """
-    _, scale = _ACTIVATIONS[layer.config.activation]
 
-    def with_bias(dense: keras.layers.Dense, scale: float = 1.0) -> np.ndarray:
-        kernel, bias = _array(dense.kernel), _array(dense.bias)
-        return np.float32(scale) * np.vstack([kernel, bias]).T
+    def outputs(dense: keras.layers.Dense) -> list[np.ndarray]:
+        arrays = map(_array, (dense.kernel, dense.bias))
+        split = (x.reshape(*x.shape[:-1], parts, -1) for x in arrays)
+        return [np.moveaxis(x, -2, 0) for x in split]
 
-    def norm(dense: keras.layers.Dense, layer: keras.layers.Layer) -> list[np.ndarray]:
-        return [_column(w) for w in (dense.bias, layer.gamma, layer.beta)]
+    def inputs(dense: keras.layers.Dense) -> list[np.ndarray]:
+        kernel, bias = map(_array, (dense.kernel, dense.bias))
+        return [kernel.reshape(parts, -1, len(bias)), np.tile(bias / parts, (parts, 1))]
 
-    output, output_dense = layer.attention_output, layer.output_dense
-    query = with_bias(layer.query, layer.attention_scale)
-    return [
-        np.concatenate([query, with_bias(layer.key), with_bias(layer.value)]),
-        _array(output.kernel).T,
-        with_bias(layer.intermediate, scale),
-        np.float32(scale) * _array(output_dense.kernel).T,
-        norm(output, layer.attention_layer_norm)
-        + norm(output_dense, layer.output_layer_norm),
-    ]
+    query = [w * np.float32(layer.attention_scale) for w in outputs(layer.query)]
+    projections = zip(query, outputs(layer.key), outputs(layer.value))
+    kernels, biases = zip(
+        [np.concatenate(weights, axis=-1) for weights in projections],
+        inputs(layer.attention_output),
+        outputs(layer.intermediate),
+        inputs(layer.output_dense),
+    )
+    norms = layer.attention_layer_norm, layer.output_layer_norm
+    norms = [_array(w) for norm in norms for w in (norm.gamma, norm.beta)]
+    return [*kernels, np.concatenate(biases, axis=-1), norms]
 
 
 class _Encoder(keras.layers.Layer):
@@ -306,8 +277,7 @@ class _Encoder(keras.layers.Layer):
         self._projection = embeddings.projection and dense(embeddings.projection)
         self._position_table = self._table(embeddings.position_embedding)
         norm = embeddings.layer_norm
-        gamma, beta = (_variable(_column(w)) for w in (norm.gamma, norm.beta))
-        self._layer_norm = gamma, beta, norm.epsilon
+        self._layer_norm = _variable(norm.gamma), _variable(norm.beta), norm.epsilon
         self._names = ["sequence_output", *(f"layer_{layer}" for layer in layers)]
         # Of the outputs, from 0 for the embeddings.
         self._layer_numbers = [n % (config.num_layers + 1) for n in (-1, *layers)]
@@ -335,9 +305,8 @@ class _Encoder(keras.layers.Layer):
         states = self._encode(*(tf.cast(inputs[name], tf.int32) for name in names))
         states = tf.split(states, len(self._names), axis=2)
         outputs = dict(zip(self._names, states, strict=True))
-        kernel, bias = self._pooler
-        pooled = tf.nn.bias_add(tf.matmul(states[0][:, 0], kernel), bias)
-        return {**outputs, "pooled_output": self._pooler_activation(pooled)}
+        pooled = self._pooler_activation(_dense(states[0][:, 0], *self._pooler))
+        return {**outputs, "pooled_output": pooled}
 
     def compute_mask(self, inputs, mask=None):
         is_token = keras.ops.cast(inputs["padding_mask"], "bool")
@@ -353,10 +322,9 @@ class _Encoder(keras.layers.Layer):
         # All S positions, not only those of tokens, so that too long rows fail.
         positions = tf.gather(self._position_table, tf.range(length))  # [S, H]
 
-        def run_row(num_parts: int) -> tf.Tensor:
-            ids, segments = (tf.reshape(x, [-1]) for x in (token_ids, segment_ids))
-            tokens = ids, segments, positions[: tf.size(ids)]
-            return self._run(weights, tokens, None, num_parts)
+        def run_unpadded() -> tf.Tensor:
+            tokens = token_ids, segment_ids, positions
+            return self._run(weights, tokens, _Padding(tf.shape(is_token)))
 
         def run_sorted() -> tf.Tensor:
             sizes = tf.math.count_nonzero(is_token, axis=1, dtype=tf.int32)  # [B]
@@ -378,11 +346,8 @@ class _Encoder(keras.layers.Layer):
             zeros = tf.zeros([1, self._width], states.dtype)
             return tf.gather(tf.concat([zeros, states], axis=0), inverse)
 
-        run_one, run_two = (functools.partial(run_row, n) for n in (1, 2))
-        is_row = tf.reduce_all(is_token) & (tf.size(is_token) <= length)  # Or no token.
-        states = tf.cond(
-            is_row, lambda: tf.cond(length <= _SHORT, run_one, run_two), run_sorted
-        )
+        is_small = tf.size(is_token) <= _CHUNK_SIZE
+        states = tf.cond(tf.reduce_all(is_token) & is_small, run_unpadded, run_sorted)
         return tf.reshape(states, [rows, length, self._width])
 
     def _run_in_chunks(
@@ -399,12 +364,12 @@ class _Encoder(keras.layers.Layer):
             sizes: The number of tokens in each row, [B] int32.
         """
         ends = tf.cumsum(sizes)
-        total = tf.maximum(tf.reduce_sum(sizes), 1)
+        total = tf.maximum(ends[-1], 1)
         per_loop = (total - 1) // (2 * _CHUNK_SIZE) + 1
         chunk_size = (total - 1) // (2 * per_loop) + 1
         # The chunk of each row, non-decreasing; numbers may be skipped.
         chunk = tf.maximum(ends - 1, 0) // chunk_size
-        is_first = tf.not_equal(chunk, tf.concat([[-1], chunk[:-1]], axis=0))
+        is_first = tf.concat([[True], tf.not_equal(chunk[1:], chunk[:-1])], axis=0)
         first_rows = tf.cast(tf.where(is_first)[:, 0], tf.int32)
         bounds = tf.concat([first_rows, [tf.size(sizes)]], axis=0)
         token_bounds = tf.gather(tf.concat([[0], ends], axis=0), bounds)
@@ -443,8 +408,7 @@ class _Encoder(keras.layers.Layer):
         self,
         weights: Sequence[tf.Tensor],
         tokens: tuple[tf.Tensor, ...],
-        padding: _Padding | None,
-        num_parts: int = 1,
+        padding: _Padding,
     ) -> tf.Tensor:
         """Returns hidden states [T, K*H] of token ids, segment ids and positions."""
         token_ids, segment_ids, positions = tokens
@@ -453,17 +417,11 @@ class _Encoder(keras.layers.Layer):
             segment_ids = tf.zeros_like(segment_ids)
         if self.config.num_segments:
             x += tf.gather(self._segment_table, segment_ids)
-        x = tf.transpose(tf.cast(x + positions, tf.float32))
-        x = tf.cast(_layer_norm(x, *self._layer_norm), self.compute_dtype)
-        if self._projection:
-            kernel, bias = self._projection
-            x = tf.matmul(kernel, x, transpose_a=True) + bias[:, tf.newaxis]
-        sizes = [tf.size(token_ids) // 2] * (num_parts - 1)
-        state, last = tf.split(x, [*sizes, -1], axis=1) if sizes else [x], 0
-        states = {0: state}
+        x = _layer_norm(x + positions, *self._layer_norm)
+        x = tf.reshape(x, [-1, self.config.embedding_dim])
+        x = _dense(x, *self._projection) if self._projection else x
+        states, last = {0: x}, 0
         for number in sorted({*self._layer_numbers} - {0}):
-            state = self._encoder_layers.run(weights, last, number, state, padding)
-            states[number], last = state, number
-        parts = zip(*(states[n] for n in self._layer_numbers))
-        parts = [tf.transpose(tf.concat(part, axis=0)) for part in parts]
-        return tf.concat(parts, axis=0)
+            x = self._encoder_layers.run(weights, last, number, x, padding)
+            states[number], last = x, number
+        return tf.concat([states[n] for n in self._layer_numbers], axis=1)

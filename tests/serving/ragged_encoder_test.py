@@ -53,20 +53,17 @@ def fast(backbone):
     """Has several chunks for a few texts, and additional layers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ragged_encoder, "_CHUNK_SIZE", 20)
-        patch.setattr(ragged_encoder, "_SHORT", 8)
         function = traced(backbone, layers=[0, -2, 2])
         function.get_concrete_function()
         return function
 
 
-# One text is computed as a whole, or as two halves if it is long.
-BATCHES = [(), (7,), (32,), (5, 32, 1, 9, 9, 3, 17), (32,) * 3, (4, 0, 6), (0, 0)]
+BATCHES = [(), (7,), (5, 32, 1, 9, 9, 3, 17), (32,) * 3, (4, 0, 6), (0, 0)]
 
 
 @pytest.mark.parametrize("lengths", BATCHES)
 def test_outputs_equal_the_model(backbone, fast, lengths):
-    longest = None if len(lengths) == 1 else 32
-    assert_equals_model(backbone, batch(*lengths, longest=longest), fast)
+    assert_equals_model(backbone, batch(*lengths, longest=32), fast)
 
 
 def test_layers_equal_hidden_states_of_the_model(backbone, fast):
@@ -82,15 +79,16 @@ def test_layers_equal_hidden_states_of_the_model(backbone, fast):
 @pytest.mark.usefixtures("eagerly")
 def test_batches_have_few_sizes(backbone, monkeypatch):
     """Servers keep a compiled kernel for each size of a matrix."""
-    fast, sizes, norm = optimize_for_inference(backbone), [], ragged_encoder._layer_norm
+    fast, sizes, dense = optimize_for_inference(backbone), [], ragged_encoder._dense
 
     def record(x, *weights):
-        sizes.append(x.shape[1])
-        return norm(x, *weights)
+        sizes.append(len(x))
+        return dense(x, *weights)
 
-    monkeypatch.setattr(ragged_encoder, "_layer_norm", record)
+    monkeypatch.setattr(ragged_encoder, "_dense", record)
     fast(batch(5, 32, 1, 9, 7))  # 22 and 32 tokens.
-    assert set(sizes) == {32}
+    *of_layers, of_pooler = sizes
+    assert (set(of_layers), of_pooler) == ({32}, 5)
 
 
 def test_padding_between_tokens(backbone, fast):
@@ -122,7 +120,7 @@ def test_bfloat16_weights_are_stored_in_bfloat16(one_layer):
     half = BertBackbone(one_layer, dtype="mixed_bfloat16")
     half.set_weights(model.get_weights())
     run = traced(half).get_concrete_function()
-    kernels = [v.dtype for v in run.variables if v.shape.rank == 3]
+    kernels = [v.dtype for v in run.variables if v.shape.rank in (2, 4)]
     assert set(kernels) == {tf.bfloat16}
     inputs = batch(5, 32, 9)
     pooled = run(inputs)["pooled_output"]
