@@ -40,7 +40,7 @@ _REGISTERED = {
     "heads.tagging": ("FeatureTagger", "TokenClassifier"),
     "modeling.backbone": ("BertBackbone",),
     "modeling.backend": ("Dropout",),
-    "modeling.bert": ("Dense", "Embeddings", "EncoderLayer"),
+    "modeling.bert": ("Dense", "Embeddings", "EncoderLayer", "PaddingMask"),
     "modeling.pretrainer": ("BertPretrainer", "MaskedLMLoss", "UnpackRows"),
     "text.tokenizer": ("Tokenizer",),
     "training.optimizers": ("AdamW", "Lamb", "Muon", "WarmupDecay"),

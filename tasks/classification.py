@@ -101,7 +101,7 @@ class Classification(finetuning.TableTask):
         label: str = cli.option(
             "", help="Column of the class or score, or columns of 0 and 1.", common=True
         )
-        label_separator: str = cli.option("", help="Separator of labels.", common=True)
+        label_separator: str = cli.option("", help="Separator of labels.")
         problem: str = cli.option(
             "auto",
             help="What labels are. auto: classes, or the scores of --task=stsb.",

@@ -55,7 +55,7 @@ def test_malformed_answers():
     answer = predict_pb2.PredictResponse()
     answer.outputs["label"].string_val.append(b"too many")
     with client.Client() as connected:
-        connected._predict = lambda request, timeout: answer
+        connected._call = lambda *arguments, **fields: answer
         with pytest.raises(client.PredictError, match="Malformed answer") as error:
             connected.predict({"text": ["ab"]}, "toy")
     assert error.value.code == "INTERNAL"

@@ -57,7 +57,7 @@ def test_report_lists_the_largest_errors(tmp_path, rows, problem, errors, panels
     listed = report.partition("## Largest errors")[2].partition("## Next")[0]
     found = re.findall(r"^\| \d \| (.*text \d) \|.*\| (.*?) ?\|$", listed, re.MULTILINE)
     assert [text for text, _ in found] == errors
-    assert all(re.fullmatch(r"0\.\d\d|", confidence) for _, confidence in found)
+    assert all(re.fullmatch(r"(0\.\d\d ?)*", confidence) for _, confidence in found)
     assert "| dev | accuracy | 0.5000 |" in report
     assert "```\ndev:\nof classes\n```" in report
     assert "--train_file='a b.csv'" in report or "'--train_file=a b.csv'" in report

@@ -113,8 +113,11 @@ def test_losses_and_metrics_of_logits_and_scores_are_accepted(models):
 
 
 def test_metrics_of_one_logit_equal_scikit_learn(one_layer):
+    keras.utils.set_random_seed(3)
     model, labels = SequenceClassifier(BertBackbone(one_layer), 1), np.array([0, 1, 1])
-    model.layers[-1].bias.assign([0.3])  # A probability of 0.57.
+    # Large kernels, so that the logits differ: about 0.1, 1.4 and -0.1.
+    model.set_weights([20 * w if w.ndim > 1 else w for w in model.get_weights()])
+    model.layers[-1].bias.assign([0.2])
     given = [
         metrics.BinaryAccuracy("accuracy", threshold=0.0),
         metrics.Recall(thresholds=0.0, name="recall"),
