@@ -24,8 +24,8 @@ class SpanEnsemble(heads.QuestionAnsweringHead):
 
     def answers(self, passages, logits):
         """As the base class; `logits` gives the outputs of one model after another."""
-        lists = [super().answers(passages, logits) for _ in range(self.size)]
-        return self.merge(lists)
+        of_one_model = super().answers
+        return self.merge([of_one_model(passages, logits) for _ in range(self.size)])
 
     def merge(self, lists):
         """Returns the `Answers` with the mean probabilities of those in `lists`."""

@@ -52,7 +52,8 @@ def models(one_layer):
         losses.kl_divergence,
         losses.Dice,
         losses.Tversky(),
-        losses.CategoricalGeneralizedCrossEntropy(),
+        # Keras 3.8 does not have it.
+        getattr(losses, "CategoricalGeneralizedCrossEntropy", losses.KLDivergence)(),
         keras.ops.categorical_crossentropy,
         functools.partial(losses.binary_crossentropy, label_smoothing=0.1),
         [losses.poisson],

@@ -53,7 +53,11 @@ def test_answer_does_not_depend_on_the_batch(backbone, pooling, tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     clone = keras.models.clone_model(model)
     clone.set_weights(model.get_weights())
-    model.export(tmp_path / "exported", verbose=False)
+    archive = keras.export.ExportArchive()  # `export` of Keras 3.8 passes lists.
+    archive.track(model)
+    specs = {k: tf.TensorSpec(x.shape, x.dtype, k) for k, x in model.input.items()}
+    archive.add_endpoint("serve", lambda inputs: model(inputs), [specs])
+    archive.write_out(tmp_path / "exported", verbose=False)
     exported = tf.saved_model.load(tmp_path / "exported")
     for other in (loaded, clone, exported.serve, tf.function(model)):
         assert largest_change(other) < 1e-5
