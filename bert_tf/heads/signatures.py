@@ -120,8 +120,8 @@ def to_float32(outputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 
 
 def to_numpy(outputs: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
-    """Returns eager tensors as arrays; strings become `str`."""
+    """Returns eager tensors and arrays as arrays; strings become `str`."""
     # NumPy's own strings would all have the length of the longest one.
     decode = np.vectorize(lambda x: x.decode("utf-8", "replace"), otypes=[object])
-    arrays = {name: tensor.numpy() for name, tensor in outputs.items()}
+    arrays = {name: np.array(tensor) for name, tensor in outputs.items()}
     return {k: decode(x) if x.dtype == object else x for k, x in arrays.items()}
