@@ -179,7 +179,7 @@ def average_rows(task: finetuning.Task, outputs: Sequence[Sequence[Any]]) -> lis
         return [*itertools.chain(*outputs)]
     if task.kind == "embedding":
         return [np.concatenate(vectors) for vectors in zip(*outputs)]
-    # Rows may differ in length. All are averaged at once.
+    # Rows may differ in length: concatenate them, average over models, split again.
     shapes = [row.shape for row in outputs[0]]
     flat = [np.concatenate([row.ravel() for row in rows]) for rows in outputs]
     flat = [x.reshape(-1, shapes[0][-1]) for x in flat]

@@ -135,8 +135,16 @@ def _open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
 # --- Model directories -----------------------------------------------------------
 
 # The attributes of a checkpoint that a model directory has.
-_WRITTEN = ("architecture", "vocabulary", "lowercase", "rules", "head", "options")
-_WRITTEN += ("encoder", "source")
+_WRITTEN = (
+    "architecture",
+    "vocabulary",
+    "lowercase",
+    "rules",
+    "head",
+    "options",
+    "encoder",
+    "source",
+)
 
 # Entries of a head that follow from the weights or the data.
 _NOT_COMPARED = {"decision", "deviation", "mean", "newly_initialized"}

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Encoders of one's own: pre-training, fine-tuning, model directories, exports."""
+"""Custom encoder classes: pre-training, fine-tuning, model directories, exports."""
 
 import dataclasses
 import json

@@ -194,7 +194,7 @@ def test_after_a_fork_an_error_names_it(loaded):
         os._exit(0)
     os.waitpid(child, 0)
     assert b"fork of one that had started TensorFlow" in os.read(reader, 1000)
-    keras_private.check_not_forked()  # The parent goes on.
+    keras_private.check_not_forked()  # The parent may still predict.
 
 
 @pytest.mark.usefixtures("eagerly", "plain_encoder")
