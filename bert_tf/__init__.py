@@ -34,7 +34,8 @@ __getattr__, __dir__, __all__ = lazy.exports(__name__, __file__)
 # The classes with the decorator `keras.saving.register_keras_serializable`, by module.
 _REGISTERED = {
     "heads.classification": ("SequenceClassifier", "WeightedBinaryCrossentropy"),
-    "heads.embedding": ("SentenceEmbedding", "SentenceEncoder"),
+    "heads.embedding": ("SentenceEncoder",),
+    "heads.encoder": ("SentenceEmbedding",),
     "heads.multiple_choice": ("ChoiceScorer", "FlattenChoices", "UnflattenChoices"),
     "heads.question_answering": ("SpanPredictor",),
     "heads.tagging": ("FeatureTagger", "TokenClassifier"),

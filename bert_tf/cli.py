@@ -61,12 +61,6 @@ if sys.orig_argv[1:2] == ["-m"] and sys.orig_argv[2].startswith(("bert_tf.", "ta
 
 # --- Options of a command --------------------------------------------------------
 
-# Of `--head`.
-HEAD_HELP = (
-    "Kind of the head of a checkpoint from another project that does not declare it, "
-    "e.g. classification or tagging; encoder for none."
-)
-
 
 def option(
     default: Any = dataclasses.MISSING,

@@ -22,16 +22,16 @@ class SpanEnsemble(heads.QuestionAnsweringHead):
 
     size: int
 
-    def answers(self, passages, logits):
+    def candidates(self, passages, logits):
         """As the base class; `logits` gives the outputs of one model after another."""
-        of_one_model = super().answers
+        of_one_model = super().candidates
         return self.merge([of_one_model(passages, logits) for _ in range(self.size)])
 
     def merge(self, lists):
-        """Returns the `Answers` with the mean probabilities of those in `lists`."""
+        """Returns the `Candidates` with the mean probabilities of those in `lists`."""
         columns = {
-            name: tf.concat([answers.candidates[name] for answers in lists], axis=1)
-            for name in lists[0].candidates
+            name: tf.concat([each.columns[name] for each in lists], axis=1)
+            for name in lists[0].columns
         }
         texts = columns["answer"]  # [N, K]
         is_equal = texts[:, :, tf.newaxis] == texts[:, tf.newaxis]  # [N, K, K]
@@ -48,14 +48,14 @@ class SpanEnsemble(heads.QuestionAnsweringHead):
             tf.math.log(tf.reduce_max(tf.where(x, score, _MIN_PROBABILITY), axis=1))
             for x in (is_null, ~is_null)
         )
-        order = tf.math.top_k(score, lists[0].candidates["score"].shape[1]).indices
+        order = tf.math.top_k(score, lists[0].columns["score"].shape[1]).indices
         columns = {k: tf.gather(x, order, batch_dims=1) for k, x in columns.items()}
-        return lists[0]._replace(candidates=columns, null_odds=null - best)
+        return lists[0]._replace(columns=columns, null_odds=null - best)
 
     def run(self, models, question, context):
-        passages = self.encode(question, context)
+        passages = self.passages(question, context)
         lists = [
-            super(SpanEnsemble, self).answers(passages, lambda x, m=m: m(x.inputs()))
+            super(SpanEnsemble, self).candidates(passages, lambda x, m=m: m(x.inputs()))
             for m in models
         ]
         return self.outputs(self.merge(lists))

@@ -95,7 +95,7 @@ class QuestionAnswering(finetuning.Task):
         Only the training data have targets, and only the others keep the passages.
         """
         questions = self.data[name]
-        passages = self.head.encode(*zip(*(question.inputs for question in questions)))
+        passages = self.head.passages(*zip(*(x.inputs for x in questions)))
         if name != "train":
             return finetuning.Split(name, passages.windows, passages=passages)
         targets = answer_targets(passages, questions)
@@ -109,7 +109,7 @@ class QuestionAnswering(finetuning.Task):
             columns = {name: [output[name] for output in part] for name in part[0]}
             return {k: tf.ragged.stack(x).to_tensor() for k, x in columns.items()}
 
-        found = self.head.answers(split.passages, logits)
+        found = self.head.candidates(split.passages, logits)
 
         def best(threshold: float | None) -> dict[str, np.ndarray]:
             return heads.to_numpy(found.best(threshold))

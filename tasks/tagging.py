@@ -119,7 +119,7 @@ class Tagging(finetuning.Task):
     def dataset(self, name: str) -> finetuning.Split:
         """Returns a split of windows, in which the first piece of a word has weight."""
         texts = self._tokenize(self.data[name])
-        windows = self.head.encode(texts.merge_dims(1, 2))
+        windows = self.head.windows(texts.merge_dims(1, 2))
         lengths = windows.lengths
         # Index of each token's piece; -1 for tokens without one selects the last value.
         piece = tf.RaggedTensor.from_tensor(

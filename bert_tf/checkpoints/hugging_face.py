@@ -56,7 +56,7 @@ def _declared_kind(kind: str) -> str | None:
 
     transformers has no class for these, even if they extend a head of the package.
     """
-    return _listed_kind(kind) if heads.is_built_in(kind) else None
+    return _listed_kind(kind) if kind in heads.BUILT_IN else None
 
 
 def _names(architecture: BertConfig, kind: str | None) -> weight_files.Names:

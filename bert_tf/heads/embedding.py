@@ -1,84 +1,26 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Sentence embeddings: hidden states to one vector per text, and their similarity.
+"""Sentence encoders: one vector per text, and the similarity of vectors.
 
-`EmbeddingConfig` describes how the hidden states of a text become its vector, and how
-vectors compare. It is the head of a model directory: `{"kind": "embedding",
-**config.to_dict()}`.
+The head of a model directory is `{"kind": "embedding", **config.to_dict()}`, of an
+`EmbeddingConfig`. `encoder` describes the signatures.
 
-Letters: B batch, S sequence, H hidden, E size of the vector.
+Letters: B batch, E size of the vector.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
+from bert_tf.heads.encoder import EmbeddingConfig, EncoderHead, SentenceEmbedding
 from bert_tf.lazy import lazy_import
-from bert_tf.modeling import MASKED_SCORE, BertBackbone, BertModel
+from bert_tf.modeling import BertBackbone, BertModel
 
 distance = lazy_import("scipy.spatial.distance")
-
-_POOLING = ("cls", "max", "mean")
-_SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EmbeddingConfig:
-    """How hidden states [B, S, H] become vectors [B, E].
-
-    The steps are pooling over the tokens, including [CLS] and [SEP]; a dense layer, if
-    `dense_dim` is set; L2 normalization; and truncation, if `truncate_dim` is set.
-    Names are those of sentence-transformers.
-
-    Attributes:
-        max_sequence_length: Tokens per text, including [CLS] and [SEP]. Longer texts
-            are truncated.
-        pooling: `"mean"`; `"cls"`, the first token; or `"max"` of each dimension.
-        dense_dim: E, the units of the dense layer; 0 for no such layer.
-        dense_activation: Its activation, a name in `keras.activations`.
-        normalize: Whether the vectors have length 1, before they are truncated.
-        truncate_dim: The number of values of a vector to keep, the first ones; None for
-            all.
-        similarity_fn_name: The similarity of two vectors, see `similarities`.
-
-    Raises:
-        ValueError: The pooling or the similarity is unknown.
-    """
-
-    max_sequence_length: int
-    pooling: str = "mean"
-    dense_dim: int = 0
-    dense_activation: str = "tanh"
-    normalize: bool = True
-    truncate_dim: int | None = None
-    similarity_fn_name: str = "cosine"
-
-    def __post_init__(self):
-        choices = {"pooling": _POOLING, "similarity_fn_name": _SIMILARITIES}
-        for name, allowed in choices.items():
-            if (value := getattr(self, name)) not in allowed:
-                raise ValueError(
-                    f"`{name}` must be one of {', '.join(allowed)}. Received: "
-                    f"{name}={value!r}"
-                )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the attributes, for JSON."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: EmbeddingConfig | Mapping[str, Any]) -> EmbeddingConfig:
-        """Inverse of `to_dict`. Ignores other keys, such as the kind of a head."""
-        if isinstance(values, EmbeddingConfig):
-            return values
-        names = [field.name for field in dataclasses.fields(cls)]
-        return cls(**{name: values[name] for name in names if name in values})
 
 
 def similarities(name: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -116,49 +58,6 @@ def search_signatures(head: Mapping[str, Any]) -> tuple[str, str]:
     prompts = head.get("prompts", {})
     names = ([name for name in kind if name in prompts] for kind in kinds)
     return tuple([*found, "sentence_embedding"][0] for found in names)
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class SentenceEmbedding(keras.layers.Layer):
-    """Pools hidden states [B, S, H] into vectors [B, E] float32.
-
-    Args:
-        config: An `EmbeddingConfig`, or its dictionary.
-
-    Inputs: hidden states [B, S, H] and padding mask [B, S] (1 = token).
-    """
-
-    def __init__(self, config: EmbeddingConfig | Mapping[str, Any], **kwargs):
-        super().__init__(**{"dtype": "float32", **kwargs})
-        self.config = config = EmbeddingConfig.from_dict(config)
-        self.dense = config.dense_dim and keras.layers.Dense(
-            config.dense_dim,
-            config.dense_activation,
-            dtype=self.dtype_policy,
-            name="dense",
-        )
-
-    def compute_mask(self, hidden, mask=None):
-        return None  # Vectors have no tokens.
-
-    def call(self, hidden, padding_mask):
-        vectors = pool(self.config.pooling, hidden, padding_mask)
-        vectors = self.dense(vectors) if self.dense else vectors
-        vectors = ops.normalize(vectors) if self.config.normalize else vectors
-        return vectors[:, : self.config.truncate_dim]
-
-    def get_config(self):
-        return super().get_config() | {"config": self.config.to_dict()}
-
-
-def pool(mode: str, hidden: Any, padding_mask: Any) -> Any:
-    """Pools hidden states [B, S, H] into [B, H], given the padding mask [B, S]."""
-    if mode == "cls":
-        return hidden[:, 0]
-    mask = ops.expand_dims(ops.cast(padding_mask, hidden.dtype), -1)
-    if mode == "max":
-        return ops.max(ops.where(mask != 0, hidden, MASKED_SCORE), axis=1)
-    return ops.sum(hidden * mask, axis=1) / ops.sum(mask, axis=1)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -202,3 +101,25 @@ class SentenceEncoder(BertModel):
     def get_config(self):
         config = self.sentence_embedding.config.to_dict()
         return super().get_config() | {"config": config}
+
+
+class EmbeddingHead(EncoderHead):
+    """Settings: the fields of `EmbeddingConfig`, `prompts`, `default_prompt_name`."""
+
+    kind = "embedding"
+    model_class = SentenceEncoder
+
+    @classmethod
+    def arguments(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {"config": EmbeddingConfig.from_dict(settings)}
+
+    @classmethod
+    def declare(cls, outputs, **declared):
+        raise ValueError(
+            "a sentence encoder must have the modules.json of sentence-transformers. "
+            "Choose encoder: its signature sentence_embedding is the mean of tokens."
+        )
+
+    def signatures(self, model, trained=None):
+        signatures = super().signatures(model, trained)
+        return signatures | {"serving_default": signatures["sentence_embedding"]}

@@ -9,7 +9,7 @@ config.json.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bert_tf.heads.signatures import Signature, signature, string_input
@@ -35,6 +35,10 @@ FEATURES: Mapping[str, slice] = {
 class Head:
     """A head of one kind: its Keras model, its inputs, and its answers to strings.
 
+    All heads have `build`, `inputs`, `run` and `signatures`, which training,
+    `bert_tf.load`, ensembles and exports call. The default of `run` calls `encode` and
+    `answers`; heads with more than one row of the model per text override it.
+
     Args:
         settings: The `head` of a `Checkpoint`, e.g. labels. The settings in its
             `"decision"`, which were fitted on a dev set, override others.
@@ -49,6 +53,8 @@ class Head:
         unused_layers: Those of them that the model does not use.
         google_scope: Prefix of the output layer in checkpoints of google-research/bert;
             None if its scripts have no such head.
+        runs_encoder: Whether the signatures run the encoder only, and layers of the
+            model on its outputs, which may be untrained.
     """
 
     kind: ClassVar[str]
@@ -57,6 +63,7 @@ class Head:
     layers: ClassVar[Sequence[str]] = ("pooler", "logits")
     unused_layers: ClassVar[Sequence[str]] = ()
     google_scope: ClassVar[str | None] = None
+    runs_encoder: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -111,14 +118,26 @@ class Head:
         """
         raise NotImplementedError
 
-    def run(self, model: keras.Model, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the outputs of `serving_default` for its inputs."""
+    def run(self, model: Callable[..., Any], *texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the outputs of `serving_default` for its inputs.
+
+        Args:
+            model: A function of the inputs of the Keras model.
+            *texts: The `inputs`.
+        """
         return self.answers(model(self.encode(*texts).inputs(), training=False))
 
-    def signatures(self, model: keras.Model) -> dict[str, Signature]:
-        """Returns `serving_default`, and others, for a model with weights.
+    def signatures(
+        self, model: Callable[..., Any], trained: keras.Model | None = None
+    ) -> dict[str, Signature]:
+        """Returns `serving_default`, and others.
 
-        Exports add the signature `ids`, from token ids to the outputs of the model.
+        Exports add the signature `ids`, from token ids to the outputs of `model`.
+
+        Args:
+            model: A function of the inputs of the Keras model; with `runs_encoder`, of
+                those of its encoder.
+            trained: The Keras model, if signatures need more of its layers.
         """
 
         @signature(*self.inputs)

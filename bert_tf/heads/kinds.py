@@ -13,11 +13,13 @@ used, but `check_declared` refuses to serve or convert it until the user chooses
 from __future__ import annotations
 
 import importlib
+import types
 from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.heads.classification import ClassificationHead
-from bert_tf.heads.encoder import EmbeddingHead, EncoderHead
+from bert_tf.heads.embedding import EmbeddingHead
+from bert_tf.heads.encoder import EncoderHead
 from bert_tf.heads.head import Head
 from bert_tf.heads.multiple_choice import MultipleChoiceHead
 from bert_tf.heads.pretraining import PretrainerHead
@@ -38,7 +40,8 @@ HEADS: dict[str, type[Head]] = {
 }
 """The classes by kind. A task of the user adds its own."""
 
-_BUILT_IN = dict(HEADS)
+BUILT_IN = types.MappingProxyType(dict(HEADS))
+"""The classes of the package, which other processes know, too."""
 
 
 def find_head(kind: str) -> type[Head]:
@@ -64,25 +67,20 @@ def find_head(kind: str) -> type[Head]:
     return HEADS[kind]
 
 
-def is_built_in(kind: str) -> bool:
-    """Returns whether the head of a kind is the package's, also in other processes.
+def known_head(kind: str) -> type[Head]:
+    """As `find_head`, but returns `Head` itself for a kind that is not imported.
 
     Raises:
-        ValueError: A class of the user has replaced that of the package.
+        ValueError: A class of the user has replaced one of `BUILT_IN`.
     """
-    head = _BUILT_IN.get(kind)
-    if head and HEADS[kind] is not head:
+    head = HEADS.get(kind, Head)
+    if (own := BUILT_IN.get(kind, head)) is not head:
         raise ValueError(
-            f"heads.HEADS[{kind!r}] must be {head.__name__}, which other processes "
+            f"heads.HEADS[{kind!r}] must be {own.__name__}, which other processes "
             "would use for the model. Add your class to `HEADS` under another `kind`. "
-            f"Received: {HEADS[kind].__name__}"
+            f"Received: {head.__name__}"
         )
-    return head is not None
-
-
-def known_head(kind: str) -> type[Head]:
-    """As `find_head`, but returns `Head` itself for a kind that is not imported."""
-    return HEADS.get(kind, Head)
+    return head
 
 
 def check_declared(settings: Mapping[str, Any], path: Any) -> None:

@@ -18,6 +18,9 @@ Letters: S sequence, H hidden, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 
 from bert_tf.heads.encoder import EncoderHead
@@ -42,25 +45,25 @@ class PretrainerHead(EncoderHead):
     model_class = BertPretrainer
     layers = ("pooler", "mlm", "nsp")
 
-    def signatures(self, model, encoder) -> dict[str, Signature]:
-        signatures = super().signatures(model, encoder)
+    def signatures(self, model, trained=None):
+        signatures = super().signatures(model, trained)
         untrained = self.settings.get("newly_initialized", ())
 
         @signature(string_input("text_a"), string_input("text_b"))
         def next_sentence(text_a, text_b):
             inputs = self.encode(text_a, text_b).inputs()
-            pooled = encoder(inputs, training=False)["pooled_output"]
-            return class_probabilities(model.nsp_head(pooled), ("next", "random"))
+            pooled = model(inputs, training=False)["pooled_output"]
+            return class_probabilities(trained.nsp_head(pooled), ("next", "random"))
 
         if "nsp" not in untrained:
             signatures["serving_default"] = next_sentence
             signatures["next_sentence"] = next_sentence
         if "mlm" not in untrained:
-            signatures["serving_default"] = self._fill_mask(encoder, model.mlm_head)
+            signatures["serving_default"] = self._fill_mask(model, trained.mlm_head)
         return signatures
 
     def _fill_mask(
-        self, encoder: keras.Model, mlm_head: keras.layers.Layer
+        self, encoder: Callable[..., Any], mlm_head: keras.layers.Layer
     ) -> Signature:
         vocabulary = self.tokenizer.vocabulary
 

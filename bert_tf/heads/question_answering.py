@@ -87,7 +87,7 @@ class SpanPredictor(BertModel):
 
 class QuestionAnsweringHead(Head):
     """Settings: `no_answer`, whether questions can be unanswerable. Decision: their
-    `threshold` of `Answers.best` (0 by default).
+    `threshold` of `Candidates.best` (0 by default).
 
     Options: those of `tasks.question_answering`.
     """
@@ -111,7 +111,7 @@ class QuestionAnsweringHead(Head):
     def inputs(self):
         return [string_input("question"), string_input("context")]
 
-    def encode(self, question: tf.Tensor, context: tf.Tensor) -> Passages:
+    def passages(self, question: tf.Tensor, context: tf.Tensor) -> Passages:
         """Tokenizes N questions and passages, and cuts the passages into windows."""
         message = "`context` must have a text per question."
         texts = tf.concat([question, with_equal_rows(question, context, message)], 0)
@@ -125,27 +125,28 @@ class QuestionAnsweringHead(Head):
         def logits(windows):
             return model(windows.inputs(), training=False)
 
-        return self.outputs(self.answers(self.encode(question, context), logits))
+        passages = self.passages(question, context)
+        return self.outputs(self.candidates(passages, logits))
 
-    def outputs(self, answers: Answers) -> dict[str, tf.Tensor]:
+    def outputs(self, candidates: Candidates) -> dict[str, tf.Tensor]:
         """Returns the outputs of `serving_default`."""
         threshold = self.settings.get("threshold", 0.0) if self._no_answer else None
-        outputs = answers.best(threshold)
-        for name, values in answers.candidates.items():
+        outputs = candidates.best(threshold)
+        for name, values in candidates.columns.items():
             outputs[f"{name}s"] = values[:, :_SERVED_CANDIDATES]
         if self._no_answer:
-            outputs["no_answer_score"] = answers.null_odds - threshold
+            outputs["no_answer_score"] = candidates.null_odds - threshold
         return outputs
 
-    def answers(
+    def candidates(
         self,
         passages: Passages,
         logits: Callable[[text.Windows], Mapping[str, tf.Tensor]],
-    ) -> Answers:
+    ) -> Candidates:
         """Returns the candidate answers.
 
         Args:
-            passages: The result of `encode`.
+            passages: The result of `passages`.
             logits: Returns the model's outputs for a few windows. It is called for all
                 windows, in order.
         """
@@ -191,21 +192,21 @@ class Spans(NamedTuple):
     null_scores: tf.Tensor
 
 
-class Answers(NamedTuple):
+class Candidates(NamedTuple):
     """Candidate answers to N questions, the most probable first.
 
     There are K candidates, plus one with an empty text if "no answer" is allowed.
     Missing candidates have an empty text and probability 0.
 
     Attributes:
-        candidates: Columns [N, K]: `answer`, a substring of the passage, string; its
+        columns: Columns [N, K]: `answer`, a substring of the passage, string; its
             offsets `start` and `end` in characters (code points), and `start_byte` and
             `end_byte` in bytes of UTF-8, int32, ends exclusive; `score`, the
             probability, a softmax over the sums of start and end logit, float32.
         null_odds: Score of "no answer" minus that of the best answer [N] float32.
     """
 
-    candidates: dict[str, tf.Tensor]
+    columns: dict[str, tf.Tensor]
     null_odds: tf.Tensor
 
     def best(self, threshold: float | None) -> dict[str, tf.Tensor]:
@@ -215,13 +216,13 @@ class Answers(NamedTuple):
             threshold: Questions with higher `null_odds` get the answer ""; None answers
                 all.
         """
-        is_wanted = self.candidates["answer"] != ""
+        is_wanted = self.columns["answer"] != ""
         if threshold is not None:
             is_wanted ^= (self.null_odds > threshold)[:, tf.newaxis]
         column = tf.argmax(tf.cast(is_wanted, tf.int32), axis=1)
         return {
             name: tf.gather(values, column, batch_dims=1)
-            for name, values in self.candidates.items()
+            for name, values in self.columns.items()
         }
 
 
@@ -295,7 +296,7 @@ def _top_candidates(scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 # --- Answers ---------------------------------------------------------------------
 
 
-def extract(passages: Passages, spans: Spans, no_answer: bool) -> Answers:
+def extract(passages: Passages, spans: Spans, no_answer: bool) -> Candidates:
     """Extracts the texts of the spans from `merge`; of equal texts, keeps the best.
 
     With `no_answer`, "no answer" is one more candidate.
@@ -322,7 +323,7 @@ def extract(passages: Passages, spans: Spans, no_answer: bool) -> Answers:
         }
     columns["score"] = tf.where(scores > MASKED_SCORE / 2, tf.nn.softmax(scores), 0.0)
     order = tf.math.top_k(scores, scores.shape[1]).indices
-    return Answers(
+    return Candidates(
         {name: tf.gather(x, order, batch_dims=1) for name, x in columns.items()},
         null_odds,
     )

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -24,8 +25,17 @@ from bert_tf.lazy import lazy_import
 keras = lazy_import("keras")
 tf = lazy_import("tensorflow")
 
-# A name only, because TensorFlow is imported at its first use.
-Signature = "tf.types.experimental.PolymorphicFunction"
+
+class Signature(Protocol):
+    """A `tf.function` from named tensors to named tensors; on JAX, an eager function.
+
+    Attributes:
+        input_signature: The specs of its arguments.
+    """
+
+    input_signature: Sequence[tf.TensorSpec]
+
+    def __call__(self, *tensors: tf.Tensor) -> dict[str, tf.Tensor]: ...
 
 
 def with_equal_rows(first: tf.Tensor, second: tf.Tensor, message: str) -> tf.Tensor:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -202,12 +202,12 @@ class TaggingHead(Head):
         features = self.options["features"], self.options["lstm_units"]
         return FeatureTagger(backbone, len(self.settings["labels"]), *features)
 
-    def encode(self, ids: tf.RaggedTensor) -> text.Windows:
+    def windows(self, ids: tf.RaggedTensor) -> text.Windows:
         """Cuts the word pieces of N texts into windows."""
         limit = self.options["max_sequence_length"]
         return text.cut_windows(self.tokenizer, ids, limit)
 
-    def logits(self, model: keras.Model, ids: tf.RaggedTensor) -> tf.Tensor:
+    def logits(self, model: Callable[..., Any], ids: tf.RaggedTensor) -> tf.Tensor:
         """Returns the logits [pieces, C] of the word pieces of N texts."""
 
         def run(windows: text.Windows) -> tf.Tensor:
@@ -216,13 +216,13 @@ class TaggingHead(Head):
             return tf.boolean_mask(model(inputs, training=False), pieces >= 0)
 
         spec = tf.TensorSpec([None, len(self.settings["labels"])])
-        return self.encode(ids).map(run, spec)
+        return self.windows(ids).map(run, spec)
 
     def run(self, model, texts):
         pieces = self.tokenizer.tokenize_with_offsets(texts)
         return self.tag_text(texts, pieces, self.logits(model, pieces.ids))
 
-    def signatures(self, model):
+    def signatures(self, model, trained=None):
         @signature(tf.TensorSpec([None, None], tf.string, "words"))
         def words(words):
             is_word = tf.not_equal(words, "")
@@ -236,7 +236,7 @@ class TaggingHead(Head):
             names = ("tags", "scores")
             return {name: tf.scatter_nd(index, found[name], shape) for name in names}
 
-        return super().signatures(model) | {"words": words}
+        return super().signatures(model, trained) | {"words": words}
 
     # --- Tagged words and entities -----------------------------------------------
 

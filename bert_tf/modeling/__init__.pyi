@@ -1,3 +1,4 @@
+from bert_tf.modeling.attention import MASKED_SCORE as MASKED_SCORE
 from bert_tf.modeling.attention import attend as attend
 from bert_tf.modeling.attention import attention_bias as attention_bias
 from bert_tf.modeling.backbone import BertBackbone as BertBackbone
@@ -8,6 +9,5 @@ from bert_tf.modeling.backend import Dropout as Dropout
 from bert_tf.modeling.bert import EncoderLayer as EncoderLayer
 from bert_tf.modeling.bert import dense_layer as dense_layer
 from bert_tf.modeling.config import HUGGING_FACE_ACTIVATIONS as HUGGING_FACE_ACTIVATIONS
-from bert_tf.modeling.config import MASKED_SCORE as MASKED_SCORE
 from bert_tf.modeling.config import BertConfig as BertConfig
 from bert_tf.modeling.pretrainer import BertPretrainer as BertPretrainer

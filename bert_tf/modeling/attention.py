@@ -15,7 +15,10 @@ from bert_tf.modeling.backend import (
     dropout_mask,
     xla_fused,
 )
-from bert_tf.modeling.config import MASKED_SCORE
+
+# Replaces the logits of masked elements, and is added to masked attention scores. It is
+# finite, so that the softmax of a row of padding is uniform and not NaN.
+MASKED_SCORE = -1e9
 
 
 def split_heads(x, shape, num_heads: int):

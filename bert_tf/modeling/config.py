@@ -39,10 +39,6 @@ HUGGING_FACE_ACTIVATIONS = {
     "relu": "relu",
 }
 
-# Replaces the logits of masked elements, and is added to masked attention scores. It is
-# finite, so that the softmax of a row of padding is uniform and not NaN.
-MASKED_SCORE = -1e9
-
 # By type or name of a field of `BertConfig`: whether a value is valid, and the rule.
 _RULES = {
     "int": (lambda x: isinstance(x, int) and x > 0, "a positive integer"),

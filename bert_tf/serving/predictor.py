@@ -51,7 +51,7 @@ def _load_model(checkpoint: Checkpoint, dtype: str) -> tuple[Head, keras.Model]:
     model = head.build(checkpoint.build_backbone(dtype))
     missing = ", ".join(sorted({*checkpoint.load_into(model)} - {*head.unused_layers}))
     problem = f"{checkpoint.path} has no weights for {missing}"
-    if missing and not isinstance(head, heads.EncoderHead):
+    if missing and not head.runs_encoder:
         raise ValueError(f"{problem}; its answers would be random. Fine-tune it first.")
     if missing:
         logging.warning("%s (newly initialized)", problem)
@@ -75,16 +75,14 @@ def head_signatures(
     """
     is_jax = keras.config.backend() == "jax"
     optimize = JaxModel if is_jax else optimize_for_inference
-    if isinstance(head, heads.EncoderHead):
-        encoder = optimize(getattr(model, "backbone", model), layers)
-        return head.signatures(model, encoder)
-    if layers:
+    if layers and not head.runs_encoder:
         raise ValueError(
             f"--layers requires a model without a task. Received: a model for "
             f"{head.kind}"
         )
-    model = optimize(model)
-    return {**head.signatures(model), "ids": heads.ids_signature(model)}
+    part = getattr(model, "backbone", model) if head.runs_encoder else model
+    fast = optimize(part, layers)
+    return {**head.signatures(fast, model), "ids": heads.ids_signature(fast)}
 
 
 def load(

@@ -15,8 +15,8 @@ from bert_tf.data import read_table
 from experiments import ensemble
 from tests.toy import tasks as toy
 
-# As `QuestionAnsweringHead.answers` returns it.
-Answers = collections.namedtuple("Answers", ["candidates", "null_odds"])
+# As `QuestionAnsweringHead.candidates` returns it.
+Candidates = collections.namedtuple("Candidates", ["columns", "null_odds"])
 
 
 @pytest.fixture
@@ -140,19 +140,19 @@ def test_merges_n_best_lists(models, tmp_path):
         start = np.arange(20).reshape(5, 4)
         columns = {"answer": texts, "start": start, "score": np.float32(score)}
         columns = {name: tf.constant(np.array(x)) for name, x in columns.items()}
-        lists.append(Answers(columns, tf.zeros(5)))
+        lists.append(Candidates(columns, tf.zeros(5)))
 
     found = head.merge(lists)
 
     for row in range(5):
         expected = collections.Counter()
         for answers_ in lists:
-            columns = {k: x.numpy()[row] for k, x in answers_.candidates.items()}
+            columns = {k: x.numpy()[row] for k, x in answers_.columns.items()}
             for text, score in zip(columns["answer"], columns["score"]):
                 expected[text] += score / 3
         best = [probability for _, probability in expected.most_common(4)]
-        np.testing.assert_allclose(found.candidates["score"][row], best, rtol=1e-5)
-        texts = found.candidates["answer"].numpy()[row]
+        np.testing.assert_allclose(found.columns["score"][row], best, rtol=1e-5)
+        texts = found.columns["answer"].numpy()[row]
         assert texts.tolist() == [text for text, _ in expected.most_common(4)]
         best = max(probability for text, probability in expected.items() if text)
         odds = np.log(max(expected[b""], 1e-30) / best)

@@ -30,7 +30,7 @@ def letters(count: int, seed: int = 0) -> str:
 def cut(tokenizer, questions, contexts):
     limits = {"max_sequence_length": LENGTH, "max_question_length": 8, "stride": 5}
     head = QuestionAnsweringHead({}, {**limits, "max_answer_length": 3}, tokenizer)
-    return head.encode(tf.constant(questions), tf.constant(contexts))
+    return head.passages(tf.constant(questions), tf.constant(contexts))
 
 
 # --- Spans -----------------------------------------------------------------------
@@ -98,7 +98,7 @@ def test_offsets_in_characters_and_bytes(tokenizer):
     encoded = context.encode()
     seen = set()
     for text, start, end, start_byte, end_byte in zip(
-        *(found.candidates[name][0].numpy() for name in OFFSETS)
+        *(found.columns[name][0].numpy() for name in OFFSETS)
     ):
         assert text == encoded[start_byte:end_byte]
         assert text.decode() == context[start:end]
@@ -111,16 +111,14 @@ def test_candidates_are_distinct_and_sorted_by_probability(tokenizer):
     spans = [(3.0, 0, 0), (2.0, 2, 2), (1.0, 3, 3), (2 * MASKED_SCORE, 0, 0)]
     found = answers_of(tokenizer, context, spans, null=2.5)
     # The second "a" is a duplicate.
-    assert found.candidates["answer"].numpy()[0].tolist() == [b"a", b"", b"c", b"", b""]
-    assert found.candidates["start"].numpy()[0].tolist() == [0, 0, 6, 0, 0]
+    assert found.columns["answer"].numpy()[0].tolist() == [b"a", b"", b"c", b"", b""]
+    assert found.columns["start"].numpy()[0].tolist() == [0, 0, 6, 0, 0]
     expected = np.exp([3.0, 2.5, 1.0]) / np.exp([3.0, 2.5, 1.0]).sum()
-    np.testing.assert_allclose(
-        found.candidates["score"][0], [*expected, 0, 0], rtol=1e-5
-    )
+    np.testing.assert_allclose(found.columns["score"][0], [*expected, 0, 0], rtol=1e-5)
     np.testing.assert_allclose(found.null_odds, [-0.5])
     found = answers_of(tokenizer, context, spans, null=2.5, no_answer=False)
-    assert found.candidates["answer"].numpy()[0].tolist() == [b"a", b"c", b"", b""]
-    np.testing.assert_allclose(tf.reduce_sum(found.candidates["score"]), 1, rtol=1e-5)
+    assert found.columns["answer"].numpy()[0].tolist() == [b"a", b"c", b"", b""]
+    np.testing.assert_allclose(tf.reduce_sum(found.columns["score"]), 1, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
