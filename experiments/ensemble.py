@@ -118,13 +118,13 @@ def open_task(
     names = ("data_dir", "train_file", "dev_file", "test_file")
     known |= {name: x for name in names if (x := getattr(options, name))}
     task = task_class(task_class.Config(**known), first)
-    # The scale of scores is that of the training set.
-    names = ("kind", *(task.settings.keys() - {"mean", "deviation"}))
     settings = {"kind": kind, **task.settings}
     for x in members:
         same = x.vocabulary.tokens == first.vocabulary.tokens and x.rules == first.rules
         same &= x.lowercase == first.lowercase
-        if not same or any(x.head.get(name) != settings[name] for name in names):
+        if not same or any(
+            x.head.get(name) != value for name, value in settings.items()
+        ):
             raise ValueError(
                 f"{x.path} and {first.path} must be models of the same task with equal "
                 f"tokenizers and labels. Got {dict(x.head)} and {settings}."

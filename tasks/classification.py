@@ -119,23 +119,20 @@ class Classification(finetuning.TableTask):
             choices=("truncate", "window_mean", "window_max"),
         )
 
-        @property
-        def separator(self) -> str:
-            """Separator of several labels; names of columns have no comma."""
-            return self.label_separator or "," * ("," in self.label)
-
     @classmethod
     def own_data_set(cls, options: Config) -> finetuning.DataSet:
         """Returns the columns that the flags select; `text` by default."""
         texts = tuple(filter(None, (options.text_a or "text", options.text_b)))
-        problem = "multi_label" if options.separator else "classification"
-        if options.problem == "regression":
-            problem = options.problem
+        problem = options.problem
+        if problem != "regression":
+            is_multi_label = options.label_separator or "," in options.label
+            problem = "multi_label" if is_multi_label else "classification"
         return finetuning.DataSet(
             texts=texts,
             label=options.label,
             metrics=_METRICS[problem],
             problem=problem,
+            separator=options.label_separator or ",",
         )
 
     def __init__(self, options, encoder):
@@ -147,24 +144,25 @@ class Classification(finetuning.TableTask):
                 f"--long_text={options.long_text} requires single texts. For pairs, "
                 "use truncate."
             )
-        self.labels = ()
+        self.labels, details = (), {}
         if self.problem == "regression":
             if options.class_weight:
                 raise ValueError("--class_weight requires classes, not scores.")
             # The model is trained on standardized scores.
             values = finetuning.scores(train)
-            details = {"mean": values.mean().item(), "deviation": values.std().item()}
+            deviation = values.std().item()
+            self.scale = finetuning.ScoreScale(values.mean().item(), deviation)
         else:
             # In the order of the file, also in messages.
-            names = map(self._label_names, self.gold_labels)
+            names = map(self.data_set.split_labels, self.gold_labels)
             values = [*dict.fromkeys(itertools.chain(*names))]
             self._check_names(values)
             are_numbers = all(name.isdecimal() for name in values)
             self.labels = tuple(sorted(values, key=int if are_numbers else None))
-            if "," in options.label:
-                self.labels = tuple(dict.fromkeys(options.label.split(",")))
+            if len(columns := self.data_set.label_columns) > 1:
+                self.labels = tuple(dict.fromkeys(columns))
             details = {"labels": list(self.labels)}
-        if len(set(values)) < (1 if options.separator else 2):
+        if len(set(values)) < (1 if self.problem == "multi_label" else 2):
             raise ValueError(
                 f"{train[0].path}: all labels are {train[0].gold!r}. Training needs "
                 "different labels."
@@ -173,13 +171,8 @@ class Classification(finetuning.TableTask):
         self.gold = {name: self._read_labels(rows) for name, rows in self.data.items()}
 
     def classes(self, row):
-        return () if self.problem == "regression" else self._label_names(row.gold)
-
-    def _label_names(self, gold: str) -> list[str]:
-        if not self.options.separator:
-            return [gold]
-        names = gold.split(self.options.separator)
-        return list(filter(None, map(str.strip, names)))
+        is_score = self.problem == "regression"
+        return () if is_score else self.data_set.split_labels(row.gold)
 
     def _check_names(self, names: Sequence[str]) -> None:
         """Warns about labels that are scores or several labels; refuses vectors."""
@@ -201,7 +194,7 @@ class Classification(finetuning.TableTask):
             )  # fmt: skip
         parts = {name: re.split(r"\s*[,;|/+&]\s*", name) for name in names}
         joined = [x for x in names if len(parts[x]) > 1 and known.issuperset(parts[x])]
-        if joined and not (numbers or options.separator):
+        if joined and not numbers and self.problem != "multi_label":
             logging.warning(
                 "%s: %r is a class of its own, beside %s. If it is several labels, "
                 "pass their separator as --label_separator.",
@@ -217,7 +210,7 @@ class Classification(finetuning.TableTask):
         shape = [len(indices)] if is_multi_label else []
         targets = np.zeros([len(rows), *shape], np.float32 if shape else np.int32)
         for number, row in enumerate(rows):
-            for name in self._label_names(row.gold):
+            for name in self.data_set.split_labels(row.gold):
                 if name not in indices:
                     raise ValueError(
                         f"{row.location}: label {name!r} is not in the training set, "
@@ -236,9 +229,8 @@ class Classification(finetuning.TableTask):
         targets, weights = self.gold[name], None
         if self.options.class_weight and name == "train":
             weights = finetuning.balanced_weights(targets)
-        if targets is not None and not self.labels:
-            targets = targets[:, np.newaxis] - self.settings["mean"]
-            targets = (targets / self.settings["deviation"]).astype(np.float32)
+        if targets is not None and self.scale:
+            targets = self.scale.standardize(targets[:, np.newaxis]).astype(np.float32)
         if self.in_windows:
             source = rows.row.numpy()
             share = np.float32(1 / np.bincount(source)[source])
@@ -257,11 +249,7 @@ class Classification(finetuning.TableTask):
             decision = {"thresholds": best_thresholds(gold, probabilities)}
         head = self.build_head({**self.settings, **decision})
         answers = heads.to_numpy(head.answers(logits))
-        predicted = answers["probabilities" if self.labels else "score"]
-        if decision:
-            predicted = predicted > decision["thresholds"]
-        elif self.labels:
-            predicted = predicted.argmax(axis=1)
+        predicted = head.predictions(logits).numpy()
         metrics, report = {}, ""
         if gold is not None:
             for name in self.data_set.metrics:
@@ -284,7 +272,7 @@ class Classification(finetuning.TableTask):
         # Labels are independent: all must be right.
         names = [*filter(None, answer["labels"])]
         confidence = math.prod(p if k in names else 1 - p for k, p in shares.items())
-        value = (options.separator or ",").join(names)
+        value = cls.find_data_set(options).join_labels(names)
         return finetuning.Prediction(value, confidence, columns)
 
     def _report(self, gold: np.ndarray, predicted: np.ndarray) -> str:

@@ -295,20 +295,6 @@ class Checkpoint:
             )
         return dataclasses.replace(self, head={**self.head, "pairs": True})
 
-    def standardized(self, head: Mapping[str, Any]) -> Checkpoint:
-        """Returns a checkpoint whose scores have the `mean` and `deviation` of a head.
-
-        Returns the checkpoint itself if the head has none.
-        """
-        if not (deviation := head.get("deviation")):
-            return self
-        kernel, bias = self.weights["logits/kernel"], self.weights["logits/bias"]
-        scaled = {
-            "logits/kernel": lambda: kernel() / deviation,
-            "logits/bias": lambda: (bias() - head["mean"]) / deviation,
-        }
-        return dataclasses.replace(self, weights={**self.weights, **scaled})
-
     # --- Metrics ---------------------------------------------------------------
 
     def read_metrics(self) -> dict[str, Any]:

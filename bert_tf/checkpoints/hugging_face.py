@@ -275,7 +275,7 @@ def open_folder(
 # --- Writing ---------------------------------------------------------------------
 
 # Entries of a head that transformers or sentence-transformers have a place for.
-_ELSEWHERE = {"deviation", "labels", "mean", "newly_initialized", "problem"}
+_ELSEWHERE = {"labels", "newly_initialized", "problem"}
 _IN_MODULES = {"prompts", "default_prompt_name"}
 _IN_MODULES |= {field.name for field in dataclasses.fields(heads.EmbeddingConfig)}
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import keras
@@ -147,17 +147,12 @@ _WRITTEN = (
 )
 
 # Entries of a head that follow from the weights or the data.
-_NOT_COMPARED = {"decision", "deviation", "mean", "newly_initialized"}
+_NOT_COMPARED = {"decision", "newly_initialized"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ModelDirectory(Checkpoint):
-    """A model directory to write.
-
-    The `head` of a regression may have the `mean` and `deviation` of standardized
-    scores that the model is trained on. The folder has the weights of a model whose
-    output is the score itself.
-    """
+    """A model directory to write."""
 
     @classmethod
     def create(
@@ -219,10 +214,16 @@ class ModelDirectory(Checkpoint):
 
     # --- Weights ---------------------------------------------------------------
 
-    def save_weights(self, model: keras.Model) -> None:
+    def save_weights(
+        self, model: keras.Model, change: Callable[[dict], dict] = dict
+    ) -> None:
         """Writes the weights of `model` atomically, without the optimizer.
 
         Adds the weights of LoRA to those that they adapt.
+
+        Args:
+            model: The model.
+            change: Returns the weights to write for those of the model, by name.
         """
         untrained = self.head.get("newly_initialized", ())
         weights = {v.path: v for v in model.weights if "/lora_" not in v.path}
@@ -230,13 +231,12 @@ class ModelDirectory(Checkpoint):
             if getattr(layer, "lora_enabled", False):
                 name = "kernel" if hasattr(layer, "kernel") else "embeddings"
                 weights[f"{layer.path}/{name}"] = getattr(layer, name)
-        self.write_weights(
-            {
-                path: keras.ops.convert_to_numpy(weight)
-                for path, weight in weights.items()
-                if outermost_layer(path) not in untrained
-            }
-        )
+        arrays = {
+            path: keras.ops.convert_to_numpy(weight)
+            for path, weight in weights.items()
+            if outermost_layer(path) not in untrained
+        }
+        self.write_weights(change(arrays))
 
     def write_weights(self, weights: Mapping[str, np.ndarray]) -> list[str]:
         """Writes weights by our names, atomically.
@@ -244,10 +244,6 @@ class ModelDirectory(Checkpoint):
         Returns:
             The names of the weights that the model class of transformers lacks.
         """
-        if scale := self.head.get("deviation"):
-            weights = dict(weights)
-            weights["logits/kernel"] = weights["logits/kernel"] * scale
-            weights["logits/bias"] = weights["logits/bias"] * scale + self.head["mean"]
         if self.head["kind"] == "embedding":
             # A training that is killed between both files resumes from a state before
             # them, and writes them again.

@@ -22,4 +22,5 @@ from bert_tf.finetuning.task import FinetuneConfig as FinetuneConfig
 from bert_tf.finetuning.task import PredictConfig as PredictConfig
 from bert_tf.finetuning.task import Prediction as Prediction
 from bert_tf.finetuning.task import RowsConfig as RowsConfig
+from bert_tf.finetuning.task import ScoreScale as ScoreScale
 from bert_tf.finetuning.task import Task as Task

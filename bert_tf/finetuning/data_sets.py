@@ -78,6 +78,7 @@ class DataSet:
         metrics: Names of the metrics. The first selects the best epoch, unless the task
             sets another.
         problem: What a label is, see `Task.problem`.
+        separator: The separator of several labels in a cell.
     """
 
     texts: Sequence[str]
@@ -89,6 +90,21 @@ class DataSet:
     optional: Mapping[str, Collection[str]] = dataclasses.field(default_factory=dict)
     metrics: Sequence[str] = ("accuracy",)
     problem: str = "classification"
+    separator: str = ","
+
+    @property
+    def label_columns(self) -> list[str]:
+        return self.label.split(",") if self.label else []
+
+    def split_labels(self, gold: str) -> list[str]:
+        """Returns the labels in a cell."""
+        if self.problem != "multi_label":
+            return [gold]
+        return [*filter(None, map(str.strip, gold.split(self.separator)))]
+
+    def join_labels(self, labels: Iterable[str]) -> str:
+        """Inverse of `split_labels`."""
+        return self.separator.join(labels)
 
 
 class TableTask(Task):
@@ -146,7 +162,7 @@ class TableTask(Task):
         if split == "predict":
             flags = f"the training's {_flags(cls.columns)}, or with --id, --keep"
         extra = [*options.kept, *filter(None, [split == "train" and options.group])]
-        labels = data_set.label.split(",") if data_set.label else []
+        labels = data_set.label_columns
         optional = {"id", *data_set.optional.get(split, ())}
         if not split.startswith(("train", "dev")):
             optional |= {*labels}
@@ -173,7 +189,8 @@ class TableTask(Task):
                 end = len(texts) + len(labels)
                 golds, gold, id_ = values[len(texts) : end], None, values[end]
                 if is_labeled or any(value is not None for value in golds):
-                    gold = _label(dict(zip(labels, golds)), f"{path}, line {line}")
+                    where = f"{path}, line {line}"
+                    gold = _label(data_set, dict(zip(labels, golds)), where)
                 id_ = str(index) if id_ is None else id_
                 inputs = tuple(values[: len(texts)])
                 cells = dict(zip(extra, (cell or "" for cell in values[end + 1 :])))
@@ -259,7 +276,7 @@ def _flags(names: Sequence[str]) -> str:
     return ", ".join(f"--{name}" for name in names)
 
 
-def _label(labels: Mapping[str, Any], where: str) -> str:
+def _label(data_set: DataSet, labels: Mapping[str, Any], where: str) -> str:
     """Returns the label in a column, or the names of the columns with a 1."""
     if len(labels) == 1:
         ((column, label),) = labels.items()
@@ -283,7 +300,7 @@ def _label(labels: Mapping[str, Any], where: str) -> str:
                 f"{where}: column {column!r} must be one of {', '.join(_BOOLEANS)}, as "
                 f"one of several label columns. Got {labels[column]!r}."
             )
-    return ",".join(column for column, value in values.items() if _BOOLEANS[value])
+    return data_set.join_labels(k for k, value in values.items() if _BOOLEANS[value])
 
 
 def _normalized(label: str) -> str:

@@ -87,7 +87,7 @@ class Distiller(keras.Model):
         settings, labels = task.settings, list(teacher.head.get("labels", ()))
         order = [labels.index(label) for label in settings.get("labels", ())]
         activation = keras.activations.get(teacher.head.get("activation"))
-        mean, deviation = settings.get("mean", 0.0), settings.get("deviation", 1.0)
+        standardize = task.scale.standardize if task.scale else lambda scores: scores
 
         # A function, because Keras would train and save an attribute that is a model.
         def teach(inputs):
@@ -95,7 +95,7 @@ class Distiller(keras.Model):
             if order:
                 return [ops.take(x, order, axis=-1) for x in outputs]
             # The scores that it serves, standardized as those of the student.
-            return [(activation(x) - mean) / deviation for x in outputs]
+            return [standardize(activation(x)) for x in outputs]
 
         self._teach = teach
 

@@ -232,6 +232,39 @@ class Evaluation(NamedTuple):
     report: str = ""
 
 
+class ScoreScale(NamedTuple):
+    """Mean and standard deviation of the scores of a training set.
+
+    A model of scores is trained on standardized ones. Its folder has the weights of a
+    model whose output is the score itself.
+    """
+
+    mean: float
+    deviation: float
+
+    def standardize(self, scores: Any) -> Any:
+        return (scores - self.mean) / self.deviation
+
+    def restore(self, scores: Any) -> Any:
+        """Inverse of `standardize`."""
+        return scores * self.deviation + self.mean
+
+    def standardize_weights(self, checkpoint: checkpoints.Checkpoint) -> Any:
+        """Returns the checkpoint with standardized scores."""
+        weights = checkpoint.weights
+        scaled = {
+            "logits/kernel": lambda: weights["logits/kernel"]() / self.deviation,
+            "logits/bias": lambda: self.standardize(weights["logits/bias"]()),
+        }
+        return dataclasses.replace(checkpoint, weights={**weights, **scaled})
+
+    def restore_weights(self, weights: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Returns the weights of a model whose output is the score itself."""
+        kernel = weights["logits/kernel"] * self.deviation
+        bias = self.restore(weights["logits/bias"])
+        return {**weights, "logits/kernel": kernel, "logits/bias": bias}
+
+
 class Task(abc.ABC):
     """A downstream task: its data, model and metrics.
 
@@ -261,6 +294,9 @@ class Task(abc.ABC):
 
     settings: Mapping[str, Any]
     """The settings of the head for `config.json`, e.g. its labels."""
+
+    scale: ScoreScale | None = None
+    """The scale of standardized scores, on which the model is trained."""
 
     data: Mapping[str, Any]
     """What the constructor has read, by split: lists of `Example`s, unless the task

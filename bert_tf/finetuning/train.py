@@ -96,7 +96,9 @@ class FineTuning:
                 same_head = all(
                     encoder.head.get(key) == head.get(key) for key in ("kind", "labels")
                 )
-                source = encoder.standardized(head) if same_head else encoder
+                source = encoder
+                if same_head and self.task.scale:
+                    source = self.task.scale.standardize_weights(encoder)
                 missing = source.load_into(model, part=None if same_head else backbone)
                 new = ", ".join(missing) or "none"
                 print(
@@ -158,9 +160,8 @@ class FineTuning:
 
         def evaluate() -> dict[str, float]:
             outputs = batching.predict(model, dev, *self.limits, callbacks=[callback])
-            if deviation := task.settings.get("deviation"):  # Of standardized scores.
-                mean = task.settings["mean"]
-                outputs = np.asarray(outputs, np.float64) * deviation + mean
+            if task.scale:
+                outputs = task.scale.restore(np.asarray(outputs, np.float64))
             found = task.evaluate(dev, outputs)
             rows = task.rows(dev.name, found.answers)
             first, *others = (row["prediction"] for row in rows)
@@ -186,7 +187,8 @@ class FineTuning:
             scores = [row[metric] for row in history]
             best = scores.index(max(scores))
             if best + 1 == len(history):
-                directory.save_weights(model)
+                change = task.scale.restore_weights if task.scale else dict
+                directory.save_weights(model, change)
             shown = ", ".join(f"{name} {value:.4f}" for name, value in logs.items())
             text = f"Epoch {len(history)} of {options.epochs}: {shown}"
             loop.report(logs, len(history) - 1, text)

@@ -164,23 +164,28 @@ class ClassificationHead(Head):
             return tf.math.segment_max(logits, source)
         return tf.math.segment_mean(logits, source)
 
+    def predictions(self, logits: tf.Tensor) -> tf.Tensor:
+        """Returns scores or class indices [N], or which labels are right [N, L]."""
+        if not self.settings.get("labels"):
+            activation = keras.activations.get(self.settings.get("activation"))
+            return activation(logits[:, 0])
+        if self.settings.get("problem") != "multi_label":
+            return tf.argmax(logits, axis=1)
+        thresholds = self.settings.get("thresholds", 0.5)
+        return tf.sigmoid(logits) > tf.constant(thresholds, logits.dtype)
+
     def answers(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs of `serving_default` for logits [N, C]."""
-        labels = self.settings.get("labels")
-        if not labels:
-            activation = keras.activations.get(self.settings.get("activation"))
-            return {"score": activation(logits[:, 0])}
+        if not (labels := self.settings.get("labels")):
+            return {"score": self.predictions(logits)}
         if self.settings.get("problem") != "multi_label":
             return class_probabilities(logits, labels)
-        probabilities = tf.sigmoid(logits)
-        thresholds = self.settings.get("thresholds", 0.5)
-        is_right = probabilities > tf.constant(thresholds, probabilities.dtype)
-        row, label = tf.unstack(tf.where(is_right), axis=1)
+        row, label = tf.unstack(tf.where(self.predictions(logits)), axis=1)
         count = tf.shape(logits, out_type=tf.int64)[0]
         chosen = tf.RaggedTensor.from_value_rowids(
             tf.gather(tf.constant(labels), label), row, count, validate=False
         )
-        answers = {"labels": chosen.to_tensor(), "probabilities": probabilities}
+        answers = {"labels": chosen.to_tensor(), "probabilities": tf.sigmoid(logits)}
         return {**answers, "logits": logits}
 
     def run(self, model, *texts):

@@ -13,6 +13,7 @@ import safetensors.numpy
 import bert_tf
 from bert_tf import heads
 from bert_tf.checkpoints import keras_hub, open_checkpoint, write_checkpoint
+from bert_tf.finetuning import ScoreScale
 from bert_tf.heads import (
     EmbeddingConfig,
     FeatureTagger,
@@ -97,18 +98,17 @@ def test_unnamed_layers_of_another_process_match(tmp_path, tiny_config, vocabula
 
 
 def test_scores_are_not_standardized_in_the_folder(tmp_path, tiny_config, vocabulary):
-    head = {"kind": "classification", "problem": "regression"}
-    scaled = {**head, "mean": 3.0, "deviation": 2.0}
-    directory = model_directory(tmp_path / "m", tiny_config, vocabulary, scaled)
+    head, scale = {"kind": "classification", "problem": "regression"}, ScoreScale(3, 2)
+    directory = model_directory(tmp_path / "m", tiny_config, vocabulary, head)
     model = randomize_weights(SequenceClassifier(BertBackbone(tiny_config), 1))
     inputs = dict.fromkeys(model.backbone.input, np.ones((2, 3), np.int32))
     standardized = model(inputs)
-    directory.save_weights(model)
+    directory.save_weights(model, scale.restore_weights)
     opened = open_checkpoint(directory.path)
     assert opened.head == head
     opened.load_into(model)
     np.testing.assert_allclose(model(inputs), standardized * 2 + 3, atol=1e-6)
-    opened.standardized(scaled).load_into(model)
+    scale.standardize_weights(opened).load_into(model)
     np.testing.assert_allclose(model(inputs), standardized, atol=1e-6)
 
 

@@ -11,7 +11,7 @@ import scipy.special
 import scipy.stats
 
 from bert_tf.checkpoints import open_checkpoint
-from bert_tf.finetuning import batches, distillation, fine_tune
+from bert_tf.finetuning import ScoreScale, batches, distillation, fine_tune
 from bert_tf.text import SPECIAL_TOKENS, Vocabulary
 from tests.toy.checkpoints import encoder
 from tests.toy.tasks import make_task, write_model
@@ -77,8 +77,8 @@ def sigmoid_of_scores(x):
         ("choices", {}, None, lambda x: x),
         ("vectors", {}, None, lambda x: x),
         ("labels", {"labels": ("y", "no", "s")}, None, lambda x: x[:, [2, 0, 1]]),
-        ("scores", {"mean": 1.5, "deviation": 0.5}, None, lambda x: (x - 1.5) / 0.5),
-        ("scores", {"mean": 0.25, "deviation": 0.5}, "sigmoid", sigmoid_of_scores),
+        ("scores", {"scale": ScoreScale(1.5, 0.5)}, None, lambda x: (x - 1.5) / 0.5),
+        ("scores", {"scale": ScoreScale(0.25, 0.5)}, "sigmoid", sigmoid_of_scores),
     ],
 )
 def test_loss_is_zero_for_the_outputs_of_the_teacher(
@@ -86,6 +86,7 @@ def test_loss_is_zero_for_the_outputs_of_the_teacher(
 ):
     kind, options = prepare(name)
     task = kind(options, encoder(vocabulary))
+    task.scale = settings.pop("scale", None)
     task.settings = {**task.settings, **settings}
     teacher = open_checkpoint(options.teacher)
     head = {**teacher.head, "activation": activation}

@@ -162,8 +162,8 @@ def test_containers_are_no_labels(read, cell, is_label):
 def test_regression_is_trained_on_standardized_scores(read, scores, mean, deviation):
     table = "text\tlabel\na\t{}\nb\t{}\n".format(*scores)
     task = read(table, **OWN, problem="regression")
-    scale = {"mean": mean, "deviation": deviation}
-    assert task.settings == {"problem": "regression", "pairs": False, **scale}
+    assert task.settings == {"problem": "regression", "pairs": False}
+    assert task.scale == (mean, deviation)
     np.testing.assert_array_equal(task.dataset("train").targets, [[1], [-1]])
     found = task.evaluate(task.dataset("dev"), np.full([2, 1], float(scores[1])))
     errors = {"rmse": 2**0.5 * deviation, "mae": deviation}
