@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from absl import logging
 
-from bert_tf import checkpoints, cli, data, heads, serving, text
+from bert_tf import checkpoints, cli, data, heads, serving, text, training
 from bert_tf.finetuning import splits
 
 if TYPE_CHECKING:
@@ -380,6 +380,37 @@ class Task(abc.ABC):
         return model
 
     # --- Training and evaluation -------------------------------------------------
+
+    @property
+    def learning_rate(self) -> float:
+        """The peak learning rate, by default one for the size of the encoder.
+
+        From BERT base on, that is the paper's (appendix A.3). Smaller encoders need
+        more: `benchmarks/results/finetuning.md` has the scores.
+        """
+        if self.options.learning_rate is not None:
+            return self.options.learning_rate
+        hidden_dim = self.encoder.architecture.hidden_dim
+        return 5e-5 if hidden_dim >= 768 else 1e-4 if hidden_dim > 256 else 3e-4
+
+    def optimizer(self, steps: int) -> keras.optimizers.Optimizer:
+        """Returns the optimizer: AdamW, whose rate warms up and decays linearly.
+
+        Args:
+            steps: Steps of the training.
+        """
+        warmup_steps = int(self.options.warmup_ratio * steps)
+        schedule = training.WarmupDecay(self.learning_rate, warmup_steps, steps)
+        return training.AdamW(schedule, weight_decay=self.options.weight_decay)
+
+    def should_stop(self, scores: Sequence[float]) -> bool:
+        """Returns whether to end the training early, see `early_stopping_patience`.
+
+        Args:
+            scores: The score on the dev set after each epoch.
+        """
+        best = scores.index(max(scores)) + 1
+        return 0 < self.options.early_stopping_patience <= len(scores) - best
 
     @abc.abstractmethod
     def dataset(self, name: str) -> Split:

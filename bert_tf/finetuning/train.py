@@ -44,6 +44,11 @@ class FineTuning:
         return functools.cache(self.task.dataset)
 
     @property
+    def dev(self) -> str:
+        """The split that selects the best epoch."""
+        return self.task.evaluation_splits[0]
+
+    @property
     def limits(self) -> tuple[int, int]:
         """The size and the maximum length of batches."""
         return self.task.options.batch_size, self.task.options.max_sequence_length
@@ -79,27 +84,22 @@ class FineTuning:
 
     def build_model(self) -> keras.Model:
         """Returns the task's model with its initial weights."""
-        options, encoder, head = (
-            self.task.options,
-            self.task.encoder,
-            self.directory.head,
-        )
+        task, options, encoder = self.task, self.task.options, self.task.encoder
         keras.utils.set_random_seed(options.seed)
         with self.devices.scope():
             backbone = encoder.build_backbone(options.precision)
             if count := options.frozen_layers:
                 for layer in (backbone.embeddings, *backbone.encoder_layers[:count]):
                     layer.trainable = False
-            model = self.task.head.build(backbone)
+            model = task.head.build(backbone)
             model.jit_compile = self.devices.jit_compile
             if options.init_from and not self.directory.read_metrics():
-                same_head = all(
-                    encoder.head.get(key) == head.get(key) for key in ("kind", "labels")
-                )
-                source = encoder
-                if same_head and self.task.scale:
-                    source = self.task.scale.standardize_weights(encoder)
-                missing = source.load_into(model, part=None if same_head else backbone)
+                ours, theirs, part = self.directory.head, encoder.head, backbone
+                if all(ours.get(key) == theirs.get(key) for key in ("kind", "labels")):
+                    part = None  # The head, too.
+                    if task.scale:
+                        encoder = task.scale.standardize_weights(encoder)
+                missing = encoder.load_into(model, part=part)
                 new = ", ".join(missing) or "none"
                 print(
                     f"Initialized from {encoder.path}. Newly initialized layers: {new}."
@@ -115,89 +115,53 @@ class FineTuning:
             `metric`, the name of the metric on the dev set; its `score` in `best_epoch`
             (counted from 1); `epochs`, the losses and scores of each epoch; `seconds`.
         """
-        task, directory, devices = self.task, self.directory, self.devices
-        options, split = task.options, self.dataset("train")
+        task, directory, options = self.task, self.directory, self.task.options
+        split = self.dataset("train")
         steps_per_epoch = math.ceil(len(split) / options.batch_size)
         steps = steps_per_epoch * options.epochs
-        rate = options.learning_rate
-        if rate is None:
-            rate = default_learning_rate(directory.architecture.hidden_dim)
-        schedule = training.WarmupDecay(rate, int(options.warmup_ratio * steps), steps)
-        trainable = task.training_model(model)
-        with devices.scope():
-            optimizer = training.AdamW(schedule, weight_decay=options.weight_decay)
-            trainable.compile(optimizer)
-            trainable.jit_compile = devices.jit_compile
-            if self.teacher:
-                training.create_training_variables(trainable)
-                trainable = Distiller(task, self.teacher, trainable)
-                trainable.compile(optimizer, jit_compile=devices.jit_compile)
-            state = training.TrainingState(directory, trainable)
+        with self.devices.scope():
+            state = training.TrainingState(directory, self._compiled(model, steps))
             step = state.restore()
-        parts = split.rows.tokens, *split.rows.segment_starts
-        content = functools.reduce(lambda crc, x: zlib.crc32(x.numpy(), crc), parts, 0)
-        if state.progress.setdefault("training_data", content) != content:
-            raise ValueError(
-                f"The training data have changed since step {step:,} of "
-                f"{directory.path}. Restore them to resume, or choose another --output."
-            )
+        _check_unchanged(state, split)
         print(
             f"{len(split):,} training examples, {split.lengths.mean():.0f} tokens on "
             f"average; {options.epochs} epochs of {steps_per_epoch:,} steps; "
-            f"learning rate {rate:g}; {trainable.count_params():,} weights"
+            f"learning rate {task.learning_rate:g}; "
+            f"{state.model.count_params():,} weights"
             + (f"; resuming at step {step:,} of {steps:,}." if step else ".")
         )
-
-        order = {"epochs": options.epochs, "seed": options.seed}
-        batches = functools.partial(batching.batches, split, *self.limits, **order)
-        loop = training.TrainingLoop(devices, state, steps, report_steps=True)
-        dev = self.dataset(task.evaluation_splits[0])
-        metric = f"{dev.name}_{task.metric}"
+        loop = training.TrainingLoop(self.devices, state, steps, report_steps=True)
         history = loop.progress.setdefault("epochs", [])
-        callback = keras.callbacks.LambdaCallback(
-            on_predict_batch_end=lambda batch, logs: loop.check_signals()
-        )
-
-        def evaluate() -> dict[str, float]:
-            outputs = batching.predict(model, dev, *self.limits, callbacks=[callback])
-            if task.scale:
-                outputs = task.scale.restore(np.asarray(outputs, np.float64))
-            found = task.evaluate(dev, outputs)
-            rows = task.rows(dev.name, found.answers)
-            first, *others = (row["prediction"] for row in rows)
-            if others and all(value == first for value in others):
-                logging.warning(
-                    "Epoch %d of %d: all %s predictions are %r. If they still are at "
-                    "the end, pass more --epochs, a smaller --batch_size or another "
-                    "--learning_rate.",
-                    len(history) + 1, options.epochs, dev.name, first,
-                )  # fmt: skip
-            scores = found.metrics.items()
-            return {f"{dev.name}_{name}": float(score) for name, score in scores}
-
+        change = task.scale.restore_weights if task.scale else dict
         for epoch in loop.intervals(
-            batches, evaluate, steps=steps, interval_steps=steps_per_epoch
+            functools.partial(
+                batching.batches,
+                split,
+                *self.limits,
+                epochs=options.epochs,
+                seed=options.seed,
+            ),
+            functools.partial(self._evaluate_epoch, model, loop),
+            steps=steps,
+            interval_steps=steps_per_epoch,
         ):
-            logs = epoch["logs"]
+            logs, seconds = epoch["logs"], loop.progress.get("seconds", 0.0)
             history.append(logs)
-            loop.progress["seconds"] = (
-                loop.progress.get("seconds", 0.0) + epoch["seconds"]
-            )
+            loop.progress["seconds"] = seconds + epoch["seconds"]
             data.write_table(directory.path / "history.csv", history)
-            scores = [row[metric] for row in history]
+            scores = [row[f"{self.dev}_{task.metric}"] for row in history]
             best = scores.index(max(scores))
             if best + 1 == len(history):
-                change = task.scale.restore_weights if task.scale else dict
                 directory.save_weights(model, change)
             shown = ", ".join(f"{name} {value:.4f}" for name, value in logs.items())
             text = f"Epoch {len(history)} of {options.epochs}: {shown}"
             loop.report(logs, len(history) - 1, text)
-            if 0 < options.early_stopping_patience < len(history) - best:
+            if task.should_stop(scores):
                 break
             if len(history) < options.epochs:
                 loop.save()
         metrics = {
-            "metric": f"{dev.name} {task.metric}",
+            "metric": f"{self.dev} {task.metric}",
             "score": scores[best],
             "best_epoch": best + 1,
             "epochs": history,
@@ -206,6 +170,43 @@ class FineTuning:
         directory.write_metrics({"training": metrics})  # The training is finished.
         state.remove()
         return metrics
+
+    def _compiled(self, model: keras.Model, steps: int) -> keras.Model:
+        """Returns the model to train, with its optimizer and the teacher."""
+        task, jit_compile = self.task, self.devices.jit_compile
+        trainable, optimizer = task.training_model(model), task.optimizer(steps)
+        trainable.compile(optimizer)
+        trainable.jit_compile = jit_compile
+        if self.teacher:
+            training.create_training_variables(trainable)
+            trainable = Distiller(task, self.teacher, trainable)
+            trainable.compile(optimizer, jit_compile=jit_compile)
+        return trainable
+
+    def _evaluate_epoch(
+        self, model: keras.Model, loop: training.TrainingLoop
+    ) -> dict[str, float]:
+        """Returns the metrics of the dev set; warns if all predictions are the same."""
+        task, dev = self.task, self.dataset(self.dev)
+        callback = keras.callbacks.LambdaCallback(
+            on_predict_batch_end=lambda batch, logs: loop.check_signals()
+        )
+        outputs = batching.predict(model, dev, *self.limits, callbacks=[callback])
+        if task.scale:
+            outputs = task.scale.restore(np.asarray(outputs, np.float64))
+        found = task.evaluate(dev, outputs)
+        first, *others = (
+            row["prediction"] for row in task.rows(dev.name, found.answers)
+        )
+        if others and all(value == first for value in others):
+            logging.warning(
+                "Epoch %d of %d: all %s predictions are %r. If they still are at the "
+                "end, pass more --epochs, a smaller --batch_size or another "
+                "--learning_rate.",
+                len(loop.progress["epochs"]) + 1, task.options.epochs, dev.name, first,
+            )  # fmt: skip
+        scores = found.metrics.items()
+        return {f"{dev.name}_{name}": float(score) for name, score in scores}
 
     def evaluate(self, model: keras.Model) -> dict[str, Evaluation]:
         """Evaluates all splits with the decision for the first; writes predictions."""
@@ -235,10 +236,13 @@ class FineTuning:
         return serving.export_saved_model(signatures, path, checkpoint=directory)
 
 
-def default_learning_rate(hidden_dim: int) -> float:
-    """Returns the peak learning rate for an encoder of this hidden size.
-
-    From BERT base on, the rate is the paper's (appendix A.3). Smaller encoders need
-    more: `benchmarks/results/finetuning.md` has the scores.
-    """
-    return 5e-5 if hidden_dim >= 768 else 1e-4 if hidden_dim > 256 else 3e-4
+def _check_unchanged(state: training.TrainingState, split: batching.Split) -> None:
+    """Raises ValueError if a training resumes with other training data."""
+    parts = split.rows.tokens, *split.rows.segment_starts
+    content = functools.reduce(lambda crc, x: zlib.crc32(x.numpy(), crc), parts, 0)
+    if state.progress.setdefault("training_data", content) != content:
+        raise ValueError(
+            f"The training data have changed since step {state.step:,} of "
+            f"{state.directory.path}. Restore them to resume, or choose another "
+            "--output."
+        )
