@@ -98,7 +98,7 @@ def _modules(path: pathlib.Path, supported: str) -> dict[str, str]:
 
 
 def open_cross_encoder(
-    path: pathlib.Path, config: Mapping[str, Any], kind: None = None
+    path: pathlib.Path, config: Mapping[str, Any], kind: str | None = None
 ) -> Checkpoint:
     """Opens a folder of `CrossEncoder`, with its config.json.
 
@@ -127,7 +127,7 @@ def open_cross_encoder(
 
 
 def open_sentence_encoder(
-    path: pathlib.Path, config: Mapping[str, Any], kind: None = None
+    path: pathlib.Path, config: Mapping[str, Any], kind: str | None = None
 ) -> Checkpoint:
     """Opens a folder of `SentenceTransformer`, with its config.json.
 

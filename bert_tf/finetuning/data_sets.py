@@ -57,7 +57,6 @@ class TablesConfig(RowsConfig):
     data_dir: str = cli.option(
         "", help="Folder of --task.", common=True, resumable=True, local=True
     )
-    train_file: str = cli.option("", help="Training data.", common=True, local=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -154,58 +153,68 @@ class TableTask(Task):
         Raises:
             ValueError: A column is missing, a row is malformed, or there are no rows.
         """
-        data_set, index, empty = cls.find_data_set(options), 0, 0
-        names = (*cls.columns, *cls.other_flags, "id", "keep", "group")
-        flags = f"{_flags(names)}, or with --task"
-        if options.task:
-            flags = "another --task or --data_dir"
-        if split == "predict":
-            flags = f"the training's {_flags(cls.columns)}, or with --id, --keep"
-        extra = [*options.kept, *filter(None, [split == "train" and options.group])]
-        labels = data_set.label_columns
+        data_set, flags = cls.find_data_set(options), cls._column_flags(options, split)
+        labels, index, empty = data_set.label_columns, 0, 0
         optional = {"id", *data_set.optional.get(split, ())}
         if not split.startswith(("train", "dev")):
             optional |= {*labels}
-        is_labeled = not optional.issuperset(labels)
+        needs_label = not optional.issuperset(labels)
         if both := {*labels}.intersection(data_set.texts):
             raise ValueError(
                 "The label must be another column than the texts. Got "
                 f"{', '.join(both)} for both. Select columns with {flags}."
             )
+        copied = list(options.kept)
+        if split == "train" and options.group:
+            copied.append(options.group)
         for path in paths:
             skip = data_set.skip_malformed and split == "train"
             table = data.Table(path, data_set.columns.get(split, ()), skip)
             known = {*table.columns} | {*data_set.texts} - optional
             texts = [column for column in data_set.texts if column in known]
             # The file must have these columns, but the objects of JSONL may lack them.
-            table.require(extra, flags)
+            table.require(copied, flags)
+            columns = [*texts, *labels, options.id, *copied]
             rows = table.rows(
-                [*texts, *labels, options.id, *extra],
+                columns,
                 flags=flags,
                 nested={*data_set.nested, *labels},  # Labels may be null.
-                optional={*optional, *extra}.difference(texts),
+                optional={*optional, *copied}.difference(texts),
             )
             for line, values in rows:
-                end = len(texts) + len(labels)
-                golds, gold, id_ = values[len(texts) : end], None, values[end]
-                if is_labeled or any(value is not None for value in golds):
-                    where = f"{path}, line {line}"
-                    gold = _label(data_set, dict(zip(labels, golds)), where)
-                id_ = str(index) if id_ is None else id_
-                inputs = tuple(values[: len(texts)])
-                cells = dict(zip(extra, (cell or "" for cell in values[end + 1 :])))
-                group = cells.get(options.group, "")
-                kept = {name: cells[name] for name in options.kept}
-                yield Example(
-                    id_, None, inputs, gold, path, line, kept=kept, group=group
+                cells, gold = dict(zip(columns, values)), None
+                golds = {column: cells[column] for column in labels}
+                if needs_label or any(value is not None for value in golds.values()):
+                    gold = _label(data_set, golds, f"{path}, line {line}")
+                id_ = cells[options.id]
+                example = Example(
+                    id=str(index) if id_ is None else id_,
+                    texts=None,
+                    inputs=tuple(cells[column] for column in texts),
+                    gold=gold,
+                    path=path,
+                    line=line,
+                    kept={column: cells[column] or "" for column in options.kept},
+                    group=cells.get(options.group) or "",
                 )
-                empty += inputs[0].strip() in data.MISSING_VALUES
+                yield example
+                empty += example.inputs[0].strip() in data.MISSING_VALUES
                 index += 1
         if not index:
             raise ValueError(f"{paths[0]} has a header but no rows.")
         if empty:
             message = "%s: %d of %d rows have an empty or missing text."
             logging.warning(message, paths[0], empty, index)
+
+    @classmethod
+    def _column_flags(cls, options: TablesConfig, split: str) -> str:
+        """Returns the flags that select columns, for messages."""
+        if split == "predict":
+            return f"the training's {_flags(cls.columns)}, or with --id, --keep"
+        if options.task:
+            return "another --task or --data_dir"
+        names = (*cls.columns, *cls.other_flags, "id", "keep", "group")
+        return f"{_flags(names)}, or with --task"
 
     @classmethod
     def read_input(cls, options, path):

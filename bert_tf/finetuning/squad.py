@@ -146,46 +146,43 @@ def _read(path: pathlib.Path, document: Mapping[str, Any]) -> _Rows:
 def _read_table(
     table: Table, columns: Sequence[str], others: Sequence[str], needs_answers: bool
 ) -> _Rows:
-    question, context, answers, start = columns
+    question, context, answer, answer_start = columns
     id_, *others = filter(None, others)
     flags = "--question, --context, --answer, --answer_start, --id, --group, --keep"
-    if len({question, context, answers}) < 3:
+    if len({question, context, answer}) < 3:
         raise ValueError(f"Question, passage and answer must differ. See {flags}.")
-    if answers not in table.columns and f"{answers}s" in table.columns:
-        answers += "s"
+    if answer not in table.columns and f"{answer}s" in table.columns:
+        answer += "s"
+    # Keys in the format of SQuAD -> columns.
     names = {"id": id_, "question": question, "context": context}
-    for key, name in (("answers", answers), ("answer_start", start)):
-        if name and (needs_answers or name in table.columns):
-            names[key] = name
+    for key, column in (("answers", answer), ("answer_start", answer_start)):
+        if column and (needs_answers or column in table.columns):
+            names[key] = column
     # Objects may lack an id or an offset.
-    optional = {"id", start} if table.suffix == ".jsonl" else {"id"}
-    columns, ambiguous, offsets = [*names.values(), *others], 0, 0
-    rows = table.rows(columns, flags=flags, nested=[answers], optional=optional)
+    optional = {"id", answer_start} if table.suffix == ".jsonl" else {"id"}
+    columns, ambiguous, has_offsets = [*names.values(), *others], 0, False
+    rows = table.rows(columns, flags=flags, nested=[answer], optional=optional)
     for line, values in rows:
-        entry, cells = dict(zip(names, values)), dict(zip(columns, values))
-        entry["id"] = str(line) if entry.get("id") is None else entry["id"]
-        cells[id_] = entry["id"]
-        offsets += entry.get("answer_start") is not None
-        context, answers = entry["context"], entry.get("answers")
-        answers = [answers] if isinstance(answers, str) else answers
-        if isinstance(answers, list) and {*map(type, answers)} == {str}:
+        cells = dict(zip(columns, values))
+        if cells[id_] is None:
+            cells[id_] = str(line)
+        entry = {key: cells[column] for key, column in names.items()}
+        start, texts = entry.get("answer_start"), entry.get("answers")
+        has_offsets |= start is not None
+        texts = [texts] if isinstance(texts, str) else texts
+        if isinstance(texts, list) and {*map(type, texts)} == {str}:
             entry["answers"] = []
-            for answer in answers:
-                start, pattern = entry.get("answer_start"), _pattern(answer)
-                # Preferably of whole words.
-                words = list(re.finditer(rf"(?<!\w){pattern}(?!\w)", context))
-                if answer.strip() in MISSING_VALUES and not words:
+            for text in texts:
+                words, found = _occurrences(text, entry["context"])
+                if text.strip() in MISSING_VALUES and not words:
                     continue
-                if start is None:
-                    found = list(re.finditer(pattern, context))
-                    ambiguous += len(found) > 1
-                    start = next((x.start() for x in [*words, *found]), -1)
-                entry["answers"].append({"text": answer, "answer_start": start})
-        yield context, entry, cells
-    if "answer_start" in names and not offsets:
+                ambiguous += start is None and len(found) > 1
+                offset = [*words, *found, -1][0] if start is None else start
+                entry["answers"].append({"text": text, "answer_start": offset})
+        yield entry["context"], entry, cells
+    if "answer_start" in names and not has_offsets:
         raise ValueError(
-            f"{table.path} has no {names['answer_start']!r}, the name in "
-            "--answer_start."
+            f"{table.path} has no {answer_start!r}, the name in --answer_start."
         )
     if ambiguous:
         logging.warning(
@@ -193,6 +190,13 @@ def _read_table(
             "occurrence is used; pass --answer_start to name the column of the offset.",
             table.path, ambiguous,
         )  # fmt: skip
+
+
+def _occurrences(answer: str, context: str) -> tuple[list[int], list[int]]:
+    """Returns the offsets of an answer as whole words, and all of its offsets."""
+    pattern = _pattern(answer)
+    patterns = rf"(?<!\w){pattern}(?!\w)", pattern
+    return tuple([x.start() for x in re.finditer(p, context)] for p in patterns)
 
 
 def _pattern(answer: str) -> str:

@@ -92,7 +92,7 @@ class FinetuneConfig(cli.Options):
 class FilesConfig(FinetuneConfig):
     """Options of a task that reads the user's own files."""
 
-    train_file: str = cli.option(help="Training data.", local=True)
+    train_file: str = cli.option("", help="Training data.", common=True, local=True)
     dev_file: str = cli.option(
         "", help="Dev set, which selects the best epoch.", common=True, local=True
     )
@@ -109,9 +109,10 @@ class FilesConfig(FinetuneConfig):
 
     def files(self) -> dict[str, str]:
         """Returns the file of each split that has one."""
-        if not (self.dev_file or self.dev_share):
+        if not (self.train_file and (self.dev_file or self.dev_share)):
             raise ValueError(
-                "Pass --dev_file, or --dev_share=0.1 to hold out rows of --train_file."
+                "Pass --train_file, and --dev_file, or --dev_share=0.1 to hold out rows "
+                "of --train_file."
             )
         files = {x: getattr(self, f"{x}_file") for x in ("train", "dev", "test")}
         return {split: path for split, path in files.items() if path}

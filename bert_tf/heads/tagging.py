@@ -101,11 +101,14 @@ class FrozenEncoder(keras.layers.Layer):
         states = ops.stop_gradient(states)
         self.features = keras.Model(backbone.input, states, name="features")
         self.backbone = backbone  # With the pooler, which `features` lacks.
-        self.identity = Dropout(0.0, dtype="float32", name="identity")
+        # Changes no values; see `call`.
+        self.end_inference = Dropout(0.0, dtype="float32", name="end_inference")
 
     def call(self, inputs, training=None):
-        # Keras 3.16 passes the last explicit `training` on to all later layers.
-        return self.identity(self.features(inputs, training=False), training=training)
+        # Keras 3.16 passes the last explicit `training` on to all later layers, so the
+        # last one here must be that of the whole model.
+        states = self.features(inputs, training=False)
+        return self.end_inference(states, training=training)
 
     def compute_output_spec(self, inputs, training=None):
         # JAX cannot infer it from `call`: it compares the unknown number of tokens.

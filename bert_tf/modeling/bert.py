@@ -117,7 +117,7 @@ class ConfiguredLayer(keras.layers.Layer):
         return Dropout(rate, dtype=self.dtype_policy, name=name)
 
     def activation(self, x):
-        return fused.ACTIVATIONS[self.config.activation](x)
+        return fused.ACTIVATIONS[self.config.activation].inference(x)
 
 
 # --- Embeddings ------------------------------------------------------------------

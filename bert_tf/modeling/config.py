@@ -27,7 +27,6 @@ SIZES: Mapping[str, tuple[int, int, int]] = {
 
 # google-research/bert calls the tanh approximation of GELU "gelu"; transformers calls
 # the exact form "gelu".
-ACTIVATIONS = ("gelu_tanh", "gelu_erf", "relu")
 _GOOGLE_ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}
 # A writer uses the first name of each form.
 HUGGING_FACE_ACTIVATIONS = {
@@ -38,6 +37,7 @@ HUGGING_FACE_ACTIVATIONS = {
     "gelu_fast": "gelu_tanh",
     "relu": "relu",
 }
+_ACTIVATIONS = sorted({*HUGGING_FACE_ACTIVATIONS.values()})
 
 # By type or name of a field of `BertConfig`: whether a value is valid, and the rule.
 _RULES = {
@@ -51,7 +51,7 @@ _RULES = {
         "None or a number of at least 0 and below 1",
     ),
     "num_segments": (lambda x: isinstance(x, int) and x >= 0, "an integer from 0"),
-    "activation": (lambda x: x in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}"),
+    "activation": (lambda x: x in _ACTIVATIONS, f"one of {', '.join(_ACTIVATIONS)}"),
     "model_type": (lambda x: x in FAMILIES, "a family of `bert_tf.families`"),
 }
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -240,23 +240,37 @@ def _gelu_erf_derivative(x):
     return 0.5 + 0.5 * ops.erf(x * math.sqrt(0.5)) + x * density
 
 
-BIAS_AND_ACTIVATION: dict[str, Callable[[Any, Any], Any]] = {
-    "gelu_tanh": _activation(_gelu_tanh, _gelu_tanh_derivative),
-    "gelu_erf": _activation(_gelu_erf, _gelu_erf_derivative),
-    "relu": _activation(ops.relu, lambda x: ops.cast(x > 0, x.dtype)),
-}
+class Activation(NamedTuple):
+    """An activation of `BertConfig`.
+
+    Attributes:
+        inference: A function of x. TensorFlow fuses it with the preceding matmul.
+        training: The same of x + bias, see `_activation`.
+    """
+
+    inference: Callable[[Any], Any]
+    training: Callable[[Any, Any], Any]
 
 
-# TensorFlow fuses these forms with the preceding matmul.
-ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {
-    "relu": keras.activations.relu,
-    "gelu_erf": functools.partial(keras.activations.gelu, approximate=False),
-    "gelu_tanh": functools.partial(keras.activations.gelu, approximate=True),
+ACTIVATIONS: Mapping[str, Activation] = {
+    "gelu_tanh": Activation(
+        functools.partial(keras.activations.gelu, approximate=True),
+        _activation(_gelu_tanh, _gelu_tanh_derivative),
+    ),
+    "gelu_erf": Activation(
+        functools.partial(keras.activations.gelu, approximate=False),
+        _activation(_gelu_erf, _gelu_erf_derivative),
+    ),
+    "relu": Activation(
+        keras.activations.relu,
+        _activation(ops.relu, lambda x: ops.cast(x > 0, x.dtype)),
+    ),
 }
 
 
 def dense_and_activation(x, layer: keras.layers.Dense, activation: str, training: bool):
     """Applies a dense layer and an activation of `BertConfig`: [T, H] -> [T, I]."""
+    functions = ACTIVATIONS[activation]
     if not training:
-        return ACTIVATIONS[activation](layer(x))
-    return BIAS_AND_ACTIVATION[activation](project(x, layer), layer.bias)
+        return functions.inference(layer(x))
+    return functions.training(project(x, layer), layer.bias)

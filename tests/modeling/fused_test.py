@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling import attention, config, fused, pretrainer
+from bert_tf.modeling import attention, fused, pretrainer
 from bert_tf.modeling.backend import dropout_mask
 from tests.toy.gradients import in_graph, kept_tensors, value_and_gradients
 
@@ -179,9 +179,10 @@ def test_bias_gradient_of_many_bfloat16_rows_is_exact():
     np.testing.assert_allclose(d_bias, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("function", [fused.add_bias, *fused.BIAS_AND_ACTIVATION])
+@pytest.mark.parametrize("function", [fused.add_bias, *fused.ACTIVATIONS])
 def test_bias_gradient_has_the_dtype_of_the_bias(function):
-    function = fused.BIAS_AND_ACTIVATION.get(function, function)
+    if function in fused.ACTIVATIONS:
+        function = fused.ACTIVATIONS[function].training
     x = tf.ones((5, 3), "float16")
     y, dx, d_bias = value_and_gradients(function, [x, tf.zeros(3)], tf.ones_like(x))
     assert (y.dtype, dx.dtype, d_bias.dtype) == ("float16", "float16", "float32")
@@ -189,7 +190,7 @@ def test_bias_gradient_has_the_dtype_of_the_bias(function):
 
 @RUNS
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("form", config.ACTIVATIONS)
+@pytest.mark.parametrize("form", fused.ACTIVATIONS)
 def test_activation_in_training_equals_inference(run, form, dtype):
     x = tf.concat([tf.linspace(-9.0, 9.0, 2001), [-1e4, 1e4]], 0)[:, tf.newaxis]
     x, bias = tf.cast(x, dtype), tf.constant([-0.125], dtype)
@@ -197,11 +198,11 @@ def test_activation_in_training_equals_inference(run, form, dtype):
 
     def inference(x, bias):  # The sum is not rounded.
         total = tf.cast(x, "float32") + tf.cast(bias, "float32")
-        return tf.cast(fused.ACTIVATIONS[form](total), dtype)
+        return tf.cast(fused.ACTIVATIONS[form].inference(total), dtype)
 
     found, expected = (
         value_and_gradients(function, [x, bias], upstream, run)
-        for function in (fused.BIAS_AND_ACTIVATION[form], inference)
+        for function in (fused.ACTIVATIONS[form].training, inference)
     )
     assert {tensor.dtype.name for tensor in found} == {dtype}
     size = abs(tf.cast(x, "float32"))  # XLA's erf ends 1.8e-7 below one.
@@ -215,7 +216,7 @@ def test_activation_in_training_equals_inference(run, form, dtype):
     np.testing.assert_allclose(d_bias, dx.sum(axis=0), rtol=rounding)
 
 
-@pytest.mark.parametrize("form", config.ACTIVATIONS)
+@pytest.mark.parametrize("form", fused.ACTIVATIONS)
 def test_activation_keeps_only_its_inputs(form):
-    kept = kept_tensors(fused.BIAS_AND_ACTIVATION[form], tf.ones([8, 16]), tf.ones(16))
+    kept = kept_tensors(fused.ACTIVATIONS[form].training, tf.ones([8, 16]), tf.ones(16))
     assert {tensor.op.type for tensor in kept} == {"Placeholder"}
