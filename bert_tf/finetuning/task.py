@@ -111,8 +111,8 @@ class FilesConfig(FinetuneConfig):
         """Returns the file of each split that has one."""
         if not (self.train_file and (self.dev_file or self.dev_share)):
             raise ValueError(
-                "Pass --train_file, and --dev_file, or --dev_share=0.1 to hold out rows "
-                "of --train_file."
+                "Pass --train_file, and --dev_file or --dev_share=0.1, which holds out "
+                "rows of --train_file."
             )
         files = {x: getattr(self, f"{x}_file") for x in ("train", "dev", "test")}
         return {split: path for split, path in files.items() if path}
