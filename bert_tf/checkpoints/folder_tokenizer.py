@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -51,16 +52,11 @@ _NAMES = {f"{token.strip('[]').lower()}_token": token for token in SPECIAL_TOKEN
 
 _INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 
-# Classes whose rules are those of BERT, and classes that follow tokenizer.json.
-_BERT_CLASSES = [
-    f"{x.name}Tokenizer{y}" for x in FAMILIES.values() for y in ("", "Fast")
-]
+# Classes that follow tokenizer.json. The rules of those of a family are BERT's.
 _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
-_CLASSES = {"tokenizer_class": (*_BERT_CLASSES, *_GENERIC_CLASSES)}
 
 # Allowed types or values of the fields that change tokens in these classes.
 _FIELDS = {
-    **_CLASSES,
     **{key: bool for key, _ in _RULES.values()},
     "added_tokens_decoder": dict,
     "additional_special_tokens": list,
@@ -115,8 +111,10 @@ def open_tokenizer(
         ValueError: A file is missing or damaged, files contradict each other, or a
             setting is not supported. The message names file, setting and value.
     """
-    check_fields(path, model_config, **_CLASSES)
-    config = read_json_object(path / _CONFIG, **_FIELDS)
+    names = [f"{family.name}Tokenizer" for family in FAMILIES.values()]
+    names = (*names, *(f"{name}Fast" for name in names), *_GENERIC_CLASSES)
+    check_fields(path, model_config, tokenizer_class=names)
+    config = read_json_object(path / _CONFIG, tokenizer_class=names, **_FIELDS)
     config = {key: value for key, value in config.items() if value is not None}
     sentence = read_json_object(path / _SENTENCE_CONFIG, **_SENTENCE_FIELDS)
     name = config.get("tokenizer_class") or model_config.get("tokenizer_class")
@@ -259,25 +257,22 @@ def _added_tokens(
     by_id = config.get("added_tokens_decoder")
     if by_id is None:  # Versions of transformers before 4.34.
         config = {**config, **read_json_object(path / "special_tokens_map.json")}
-    named = {name: _to_token(config.get(name) or "").content for name in _NAMES}
-    check_fields(path / _CONFIG, named, **{k: (v, "") for k, v in _NAMES.items()})
-    extra = config.get("extra_special_tokens") or ()
-    extra = extra.values() if isinstance(extra, dict) else extra
-    others = (config.get("bos_token"), config.get("eos_token"), *extra)
-    others += (*config.get("additional_special_tokens", ()), *SPECIAL_TOKENS)
-    special = [_to_token(token) for token in others if token]
-
-    numbered = sorted((int(number), token) for number, token in (by_id or {}).items())
+    special = _special_tokens(path, config)
     if by_id is None:
         contents = {token.content for token in special}
-        numbered = [
+        listed = read_json_object(path / "added_tokens.json").items()
+        added = [
             (number, {"content": content, "special": content in contents})
-            for content, number in read_json_object(path / "added_tokens.json").items()
+            for content, number in listed
         ]
-    numbered += [(token["id"], token) for token in whole.get("added_tokens", ())]
-    pairs = ((number, _to_token(token)) for number, token in numbered)
-    rows, mask = model_config.get("vocab_size", float("inf")), _NAMES["mask_token"]
-    declared = {t.content: (t, n) for n, t in pairs if n < rows or t.content != mask}
+    else:
+        added = sorted((int(number), token) for number, token in by_id.items())
+    added += [(token["id"], token) for token in whole.get("added_tokens", ())]
+    rows, declared = model_config.get("vocab_size", math.inf), {}
+    for number, token in added:
+        token = _to_token(token)
+        if number < rows or token.content != _NAMES["mask_token"]:
+            declared[token.content] = token, number
     for token in special:
         if token.content in vocabulary.tokens or token.content not in SPECIAL_TOKENS:
             declared.setdefault(token.content, (token, None))
@@ -294,6 +289,17 @@ def _added_tokens(
                 f"place in the vocabulary or the first free one. Received: {number}"
             )
     return Vocabulary(tuple(tokens)), tuple(token for token, _ in declared.values())
+
+
+def _special_tokens(path: pathlib.Path, config: Mapping[str, Any]) -> list[AddedToken]:
+    """Returns the special tokens, after checking those of BERT."""
+    named = {name: _to_token(config.get(name) or "").content for name in _NAMES}
+    check_fields(path / _CONFIG, named, **{k: (v, "") for k, v in _NAMES.items()})
+    extra = config.get("extra_special_tokens") or ()
+    tokens = [config.get("bos_token"), config.get("eos_token")]
+    tokens += extra.values() if isinstance(extra, dict) else extra
+    tokens += config.get("additional_special_tokens", ())
+    return [_to_token(token) for token in (*tokens, *SPECIAL_TOKENS) if token]
 
 
 def _to_token(token: str | dict[str, Any]) -> AddedToken:

@@ -36,19 +36,21 @@ _PARTS = dict.fromkeys(("kernel", "gamma", "embeddings"), "weight") | {"beta": "
 # Every encoder has this tensor, and no file has a copy of it under another name.
 _ANCHOR = "embeddings.position_embeddings.weight"
 
-# The kind of the head of each class.
-_KINDS = {
-    f"{family.name}{suffix}": kind
-    for family in FAMILIES.values()
-    for kind, suffixes in family.classes.items()
-    for suffix in suffixes
-}
+
+def _kinds() -> dict[str, str]:
+    """Returns the kind of the head of each class in transformers."""
+    return {
+        f"{family.name}{suffix}": kind
+        for family in FAMILIES.values()
+        for kind, suffixes in family.classes.items()
+        for suffix in suffixes
+    }
 
 
 def _listed_kind(kind: str) -> str | None:
     """Returns a kind with classes: `kind` or that of a base class of its head."""
     kinds = [vars(x).get("kind") for x in heads.known_head(kind).__mro__]
-    return next((kind for kind in kinds if kind in _KINDS.values()), None)
+    return next((kind for kind in kinds if kind in _kinds().values()), None)
 
 
 def _declared_kind(kind: str) -> str | None:
@@ -187,7 +189,7 @@ def _own_settings(path: pathlib.Path, config: Mapping[str, Any]) -> Mapping[str,
     head, classes = ours.get("head") or {}, config.get("architectures")
     text_files.check_fields(f"{place}: head", head, kind=str, decision=dict)
     kind = head.get("kind")
-    if not kind or (classes and _declared_kind(kind) != _KINDS.get(classes[0], "")):
+    if not kind or (classes and _declared_kind(kind) != _kinds().get(classes[0], "")):
         return {}
     if kind == "embedding":  # Only with modules of sentence-transformers, see there.
         return {**ours, "head": {**head, "kind": "encoder"}}
@@ -229,7 +231,7 @@ def open_folder(
     class_name = _class_name(config)
     architecture = _architecture(path / CONFIG, config)
     doubt = f"{CONFIG} declares the class {class_name}, which is not supported."
-    declared = _KINDS.get(class_name)
+    declared = _kinds().get(class_name)
     if declared != "pretrainer" and not class_name.endswith("Model"):
         kind = kind or declared
     labels, problem = _labels(path, config), _PROBLEMS.get(config.get("problem_type"))
@@ -355,7 +357,7 @@ def write_weights(
     """
     architecture = checkpoint.architecture
     layers, class_name = architecture.num_layers, model_class(checkpoint)
-    kind = _KINDS.get(class_name)
+    kind = _kinds().get(class_name)
     names = _names(architecture, kind)
     if "pooler" in heads.known_head(kind or "encoder").unused_layers:
         names.pop("pooler/kernel", None), names.pop("pooler/bias", None)

@@ -151,12 +151,14 @@ def open_tensors(
         ValueError: The tensors contradict the config or the vocabulary.
     """
     found, unused = match(path, names, tensors, architecture.num_layers)
-    counted = {TOKEN_EMBEDDING, "logits/bias"} & found.keys()
-    rows = {ours: tensors[found[ours][0]].shape[0] for ours in counted}
-    size, outputs = vocabulary.size, rows.get("logits/bias")
-    total, head = rows.get(TOKEN_EMBEDDING, size), {}
+    rows = {
+        ours: tensors[found[ours][0]].shape[0]
+        for ours in (TOKEN_EMBEDDING, "logits/bias")
+        if ours in found
+    }
+    size, outputs, head = vocabulary.size, rows.get("logits/bias"), {}
     try:
-        _check_sizes(architecture.vocabulary_size, total, size)
+        _check_sizes(architecture.vocabulary_size, rows.get(TOKEN_EMBEDDING), size)
         if kind not in (None, "encoder", "pretrainer"):
             head = heads.known_head(kind).declare(outputs, **(declared or {}))
         head |= settings or {}
@@ -164,25 +166,27 @@ def open_tensors(
             heads.known_head(head["kind"]).check_outputs(head, outputs)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    if total > size:
+    if (dropped := rows.get(TOKEN_EMBEDDING, size) - size) > 0:
         logging.warning(
-            f"{path}: The last {total - size} of the {total} rows of the token "
+            f"{path}: The last {dropped} of the {size + dropped} rows of the token "
             "embedding were dropped: the vocabulary has no tokens with these ids."
         )
     if own_names:
         found |= {name: [name] for name in unused}
         unused = []
-    dropped = f"Tensors that are not used: {_shown(unused)}." if unused else ""
+    layers = set(map(outermost_layer, found))
+    note = f"Tensors that are not used: {_shown(unused)}." if unused else ""
     if not head:
-        head = _pretrained_head(kind, found)
+        is_pretrainer = kind != "encoder" and layers & {"mlm", "nsp"}
+        head = {"kind": "pretrainer" if is_pretrainer else "encoder"}
         doubt = doubt or _doubt(found, unused)
         if doubt and kind is None:
-            dropped = f"{doubt} {dropped}".strip()
-            head = {"kind": "encoder", "undeclared": dropped}
-    if dropped:
-        logging.warning("%s: %s", path, dropped)
+            note = f"{doubt} {note}".strip()
+            head = {"kind": "encoder", "undeclared": note}
+    if note:
+        logging.warning("%s: %s", path, note)
     if found and not own_names:
-        optional, layers = heads.known_head(head["kind"]).layers, _layers(found)
+        optional = heads.known_head(head["kind"]).layers
         if missing := [layer for layer in optional if layer not in layers]:
             head["newly_initialized"] = missing
     architecture = dataclasses.replace(architecture, vocabulary_size=size)
@@ -196,24 +200,15 @@ def open_tensors(
     )
 
 
-def _check_sizes(declared: int, rows: int, tokens: int) -> None:
+def _check_sizes(declared: int, rows: int | None, tokens: int) -> None:
     """Checks the sizes of the vocabulary in a config, an embedding and a vocabulary."""
+    rows = tokens if rows is None else rows
     if rows < tokens or declared not in (rows, tokens):
         raise ValueError(
             f"the config has vocabulary size {declared}, the token embedding {rows} "
             f"rows, but the vocabulary has {tokens} tokens. The config must have one "
             "of both sizes, the embedding at least a row per token."
         )
-
-
-def _layers(found: Names) -> set[str]:
-    return set(map(outermost_layer, found))
-
-
-def _pretrained_head(kind: str | None, found: Names) -> dict[str, Any]:
-    """Returns the head of an encoder, or of a pre-trained model if there is one."""
-    is_pretrainer = kind != "encoder" and _layers(found) & {"mlm", "nsp"}
-    return {"kind": "pretrainer" if is_pretrainer else "encoder"}
 
 
 def _doubt(found: Names, unused: Sequence[str]) -> str:
