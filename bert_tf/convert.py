@@ -36,9 +36,7 @@ class ConvertConfig(cli.Options):
         help="Checkpoint folder in any format, or a handle (hf://...)."
     )
     to: str = cli.option(help="Folder to write.")
-    head: str = cli.option(
-        "", help="Kind of a head that its folder does not declare; encoder for none."
-    )
+    head: str = cli.option("", help="Kind of an undeclared head; encoder for none.")
     base_model: str = cli.option(
         "", help="For the model card: the Hub's name of --init_from of the training."
     )

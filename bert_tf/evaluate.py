@@ -56,9 +56,7 @@ class EvaluateConfig(data.TextFilesConfig):
     )
     seed: int = cli.option(0, help="Seed of the masks.", minimum=0)
     output: str = cli.option("", help="File for the masked rows: .jsonl.", common=True)
-    head: str = cli.option(
-        "", help="Kind of a head that its folder does not declare; encoder for none."
-    )
+    head: str = cli.option("", help="Kind of an undeclared head; encoder for none.")
 
 
 def main(options: EvaluateConfig) -> dict[str, float]:

@@ -52,9 +52,7 @@ class ExportConfig(cli.Options):
         help="Whether a classifier from another project reads pairs of texts (text_a, "
         "text_b), as for entailment. Its checkpoint does not tell.",
     )
-    head: str = cli.option(
-        "", help="Kind of a head that its folder does not declare; encoder for none."
-    )
+    head: str = cli.option("", help="Kind of an undeclared head; encoder for none.")
 
 
 def main(options: ExportConfig) -> pathlib.Path | str:

@@ -272,7 +272,7 @@ class Classification(finetuning.TableTask):
         # Labels are independent: all must be right.
         names = [*filter(None, answer["labels"])]
         confidence = math.prod(p if k in names else 1 - p for k, p in shares.items())
-        value = cls.find_data_set(options).join_labels(names)
+        value = cls.find_data_set(options).separator.join(names)
         return finetuning.Prediction(value, confidence, columns)
 
     def _report(self, gold: np.ndarray, predicted: np.ndarray) -> str:

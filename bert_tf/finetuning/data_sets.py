@@ -101,10 +101,6 @@ class DataSet:
             return [gold]
         return [*filter(None, map(str.strip, gold.split(self.separator)))]
 
-    def join_labels(self, labels: Iterable[str]) -> str:
-        """Inverse of `split_labels`."""
-        return self.separator.join(labels)
-
 
 class TableTask(Task):
     """A task that reads a benchmark, `--task`, or the user's own tables.
@@ -309,7 +305,8 @@ def _label(data_set: DataSet, labels: Mapping[str, Any], where: str) -> str:
                 f"{where}: column {column!r} must be one of {', '.join(_BOOLEANS)}, as "
                 f"one of several label columns. Got {labels[column]!r}."
             )
-    return data_set.join_labels(k for k, value in values.items() if _BOOLEANS[value])
+    chosen = (column for column, value in values.items() if _BOOLEANS[value])
+    return data_set.separator.join(chosen)
 
 
 def _normalized(label: str) -> str:

@@ -250,14 +250,10 @@ class ScoreScale(NamedTuple):
         """Inverse of `standardize`."""
         return scores * self.deviation + self.mean
 
-    def standardize_weights(self, checkpoint: checkpoints.Checkpoint) -> Any:
-        """Returns the checkpoint with standardized scores."""
-        weights = checkpoint.weights
-        scaled = {
-            "logits/kernel": lambda: weights["logits/kernel"]() / self.deviation,
-            "logits/bias": lambda: self.standardize(weights["logits/bias"]()),
-        }
-        return dataclasses.replace(checkpoint, weights={**weights, **scaled})
+    def standardize_layer(self, layer: keras.layers.Dense) -> None:
+        """Changes the weights of a layer whose output is the score itself."""
+        layer.kernel.assign(layer.kernel / self.deviation)
+        layer.bias.assign(self.standardize(layer.bias))
 
     def restore_weights(self, weights: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Returns the weights of a model whose output is the score itself."""

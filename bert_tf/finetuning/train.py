@@ -94,12 +94,11 @@ class FineTuning:
             model = task.head.build(backbone)
             model.jit_compile = self.devices.jit_compile
             if options.init_from and not self.directory.read_metrics():
-                ours, theirs, part = self.directory.head, encoder.head, backbone
-                if all(ours.get(key) == theirs.get(key) for key in ("kind", "labels")):
-                    part = None  # The head, too.
-                    if task.scale:
-                        encoder = task.scale.standardize_weights(encoder)
-                missing = encoder.load_into(model, part=part)
+                ours, theirs = self.directory.head, encoder.head
+                same = all(ours.get(x) == theirs.get(x) for x in ("kind", "labels"))
+                missing = encoder.load_into(model, part=None if same else backbone)
+                if same and task.scale and "logits" not in missing:
+                    task.scale.standardize_layer(model.get_layer("logits"))
                 new = ", ".join(missing) or "none"
                 print(
                     f"Initialized from {encoder.path}. Newly initialized layers: {new}."
@@ -133,17 +132,11 @@ class FineTuning:
         loop = training.TrainingLoop(self.devices, state, steps, report_steps=True)
         history = loop.progress.setdefault("epochs", [])
         change = task.scale.restore_weights if task.scale else dict
+        order = {"epochs": options.epochs, "seed": options.seed}
+        batches = functools.partial(batching.batches, split, *self.limits, **order)
+        evaluate = functools.partial(self._evaluate_epoch, model, loop)
         for epoch in loop.intervals(
-            functools.partial(
-                batching.batches,
-                split,
-                *self.limits,
-                epochs=options.epochs,
-                seed=options.seed,
-            ),
-            functools.partial(self._evaluate_epoch, model, loop),
-            steps=steps,
-            interval_steps=steps_per_epoch,
+            batches, evaluate, steps=steps, interval_steps=steps_per_epoch
         ):
             logs, seconds = epoch["logs"], loop.progress.get("seconds", 0.0)
             history.append(logs)

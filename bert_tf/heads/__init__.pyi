@@ -4,7 +4,6 @@ from bert_tf.heads.embedding import SentenceEncoder as SentenceEncoder
 from bert_tf.heads.embedding import search_signatures as search_signatures
 from bert_tf.heads.embedding import similarities as similarities
 from bert_tf.heads.encoder import EmbeddingConfig as EmbeddingConfig
-from bert_tf.heads.encoder import EncoderHead as EncoderHead
 from bert_tf.heads.encoder import SentenceEmbedding as SentenceEmbedding
 from bert_tf.heads.head import FEATURES as FEATURES
 from bert_tf.heads.head import Head as Head

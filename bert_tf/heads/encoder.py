@@ -37,6 +37,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from bert_tf import text_files
 from bert_tf.heads.head import Head
 from bert_tf.heads.signatures import Signature, signature, string_input, to_float32
 from bert_tf.lazy import lazy_import
@@ -81,12 +82,7 @@ class EmbeddingConfig:
 
     def __post_init__(self):
         choices = {"pooling": _POOLING, "similarity_fn_name": _SIMILARITIES}
-        for name, allowed in choices.items():
-            if (value := getattr(self, name)) not in allowed:
-                raise ValueError(
-                    f"`{name}` must be one of {', '.join(allowed)}. Received: "
-                    f"{name}={value!r}"
-                )
+        text_files.check_fields(type(self).__name__, vars(self), **choices)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the attributes, for JSON."""

@@ -108,7 +108,7 @@ def test_scores_are_not_standardized_in_the_folder(tmp_path, tiny_config, vocabu
     assert opened.head == head
     opened.load_into(model)
     np.testing.assert_allclose(model(inputs), standardized * 2 + 3, atol=1e-6)
-    scale.standardize_weights(opened).load_into(model)
+    scale.standardize_layer(model.get_layer("logits"))
     np.testing.assert_allclose(model(inputs), standardized, atol=1e-6)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf import client, data, export, serving
+from bert_tf import client, data, export, heads, serving
 from bert_tf.checkpoints import open_checkpoint
 from bert_tf.finetuning import fine_tune
 from bert_tf.modeling import BertBackbone, BertPretrainer
@@ -120,7 +120,7 @@ def test_fine_tuned_models_have_the_encoder(pretrained, tmp_path):
         path = str(tmp_path / f"{encoder_class}")
         config = Classification.Config(output=path, **options)
         fine_tune(Classification, config, encoder_class=encoder_class)
-        model = open_checkpoint(path).load()
+        model = open_checkpoint(path).load_model(heads.SequenceClassifier)
         assert type(model.backbone) is (encoder_class or LeftToRightBackbone)
         exported = export.main(
             export.ExportConfig(model_dir=path, name="m", output=f"{path}-saved")
