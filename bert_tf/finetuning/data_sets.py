@@ -182,19 +182,13 @@ class TableTask(Task):
                 golds = {column: cells[column] for column in labels}
                 if needs_label or any(value is not None for value in golds.values()):
                     gold = _label(data_set, golds, f"{path}, line {line}")
-                id_ = cells[options.id]
-                example = Example(
-                    id=str(index) if id_ is None else id_,
-                    texts=None,
-                    inputs=tuple(cells[column] for column in texts),
-                    gold=gold,
-                    path=path,
-                    line=line,
-                    kept={column: cells[column] or "" for column in options.kept},
-                    group=cells.get(options.group) or "",
-                )
-                yield example
-                empty += example.inputs[0].strip() in data.MISSING_VALUES
+                id_ = str(index) if cells[options.id] is None else cells[options.id]
+                inputs = tuple(cells[column] for column in texts)
+                kept = {column: cells[column] or "" for column in options.kept}
+                group = cells.get(options.group) or ""
+                example = Example(id_, None, inputs, gold, path, line)
+                yield example._replace(kept=kept, group=group)
+                empty += inputs[0].strip() in data.MISSING_VALUES
                 index += 1
         if not index:
             raise ValueError(f"{paths[0]} has a header but no rows.")
