@@ -26,7 +26,7 @@ from benchmarks import measure
 from bert_tf import cli
 
 # Modules that any other may import.
-FOUNDATION = {"cli", "keras_private", "lazy", "storage", "text_files"}
+FOUNDATION = {"cli", "families", "keras_private", "lazy", "storage", "text_files"}
 
 # The only modules that import upwards: `from_checkpoint` of their classes imports
 # `checkpoints` when it is called. These imports are not part of the graph.

@@ -32,7 +32,6 @@ import pathlib
 import re
 import shlex
 import shutil
-import signal
 import sys
 import textwrap
 import typing
@@ -42,22 +41,6 @@ from typing import Any, ClassVar
 from absl import flags, logging
 
 from bert_tf import lazy
-
-
-def _exit_quietly(number: int, frame: Any) -> None:
-    """Handles Ctrl-C: the command ends with one line and status 130, no traceback."""
-
-    def report(*error):  # `KeyboardInterrupt`, or the error of an import that it broke.
-        print("\nInterrupted.", file=sys.stderr)
-        sys.exit(130)
-
-    sys.excepthook = report
-    raise KeyboardInterrupt
-
-
-# In `python -m bert_tf.command`, whose slow imports follow, and not in scripts.
-if sys.orig_argv[1:2] == ["-m"] and sys.orig_argv[2].startswith(("bert_tf.", "tasks.")):
-    signal.signal(signal.SIGINT, _exit_quietly)
 
 # --- Options of a command --------------------------------------------------------
 
@@ -380,7 +363,7 @@ def run(
         **modes: Other uses of the command with flags of their own: the options class
             by the name of its flag that selects the mode. Its docstring is the help.
     """
-    lazy.skip_keras_wrappers()
+    lazy.silence_tensorflow_import()
     arguments = sys.argv[1:]
     names = {a.lstrip("-").partition("=")[0] for a in arguments if a.startswith("-")}
     mode = next((name for name in modes if name in names), None)
@@ -397,6 +380,9 @@ def run(
     python_logging.basicConfig(format="%(levelname)s: %(message)s")
     try:
         main(parse(used, arguments))
+    except KeyboardInterrupt:
+        print("\nInterrupted.", file=sys.stderr)
+        sys.exit(130)
     except (ValueError, OSError, flags.Error, ImportError) as error:
         hint = ""
         if isinstance(error, flags.Error):

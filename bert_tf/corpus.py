@@ -9,7 +9,7 @@ it tokenizes the documents, draws sentence pairs for next sentence prediction, a
 them into rows of `--max_sequence_length` unless `--pack=false`. Held-out documents are
 the validation split. See `bert_tf.data.documents` for the formats of text and
 `bert_tf.data.records` for the records. At the end the command prints warnings about
-problems in the text (`bert_tf.data.parts`).
+problems in the text (`bert_tf.data.corpus`).
 
 The records depend on the text, the vocabulary and the options, but not on the number of
 workers. Memory does not grow with the text. Rerun the same command to resume after an

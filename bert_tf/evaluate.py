@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf import checkpoints, cli, data, training
+from bert_tf import checkpoints, cli, data, modeling, training
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,7 +61,7 @@ class EvaluateConfig(data.TextFilesConfig):
 
 
 def main(options: EvaluateConfig) -> dict[str, float]:
-    """Prints and returns the metrics, see `training.masked_lm_metrics`."""
+    """Prints and returns the metrics, see `masked_lm_metrics`."""
     if bool(options.records) == bool(options.input):
         raise ValueError("Pass either --records or --input.")
     checkpoint = checkpoints.open_checkpoint(options.model_dir, head=options.head)
@@ -73,7 +74,7 @@ def main(options: EvaluateConfig) -> dict[str, float]:
             split = "train"
             _write_records(options, checkpoint, path)
         records = data.Records(path)
-        metrics = training.masked_lm_metrics(checkpoint, records, split, **masking)
+        metrics = masked_lm_metrics(checkpoint, records, split, **masking)
         if options.output:
             data.write_table(options.output, _rows(records, split, masking))
     print(
@@ -81,6 +82,48 @@ def main(options: EvaluateConfig) -> dict[str, float]:
         f"perplexity {metrics['perplexity']:.2f}: {metrics['rows']:,} rows."
     )
     return metrics
+
+
+def masked_lm_metrics(
+    checkpoint: checkpoints.Checkpoint,
+    records: data.Records,
+    split: str = "validation",
+    **masking: Any,
+) -> dict[str, float]:
+    """Computes the metrics of masked language modeling.
+
+    Args:
+        checkpoint: A checkpoint with a masked-LM head.
+        records: Records with its tokens.
+        split: That of the records. All of its rows are read.
+        **masking: `seed`, and arguments of `Masker`. By default, the loss is the
+            `val_mlm_loss` of `bert_tf.pretrain` with the same seed.
+
+    Returns:
+        `loss`, the mean over all predictions; `accuracy`; `perplexity`, the exponential
+        of the loss; and the number of `rows`.
+
+    Raises:
+        ValueError: The checkpoint has no masked-LM head or other tokens, or the records
+            no rows.
+    """
+    if "mlm/bias" not in checkpoint.weights:
+        raise ValueError(
+            f"{checkpoint.path} has no masked-LM head. Received: a checkpoint for "
+            f"{checkpoint.head['kind']}"
+        )
+    training.check_tokens(checkpoint, records)
+    checkpoint = checkpoint.extend_vocabulary(records.vocabulary)
+    model = checkpoint.load_model(modeling.BertPretrainer)
+    model.compile()
+    dataset = records.dataset(split, batch_size=32, shuffle_buffer=0, **masking)
+    metrics = model.evaluate(dataset, return_dict=True, verbose=0)
+    return {
+        "loss": metrics["mlm_loss"],
+        "accuracy": metrics["mlm_accuracy"],
+        "perplexity": math.exp(metrics["mlm_loss"]),
+        "rows": records.manifest[f"{split}_rows"],
+    }
 
 
 def _write_records(

@@ -19,9 +19,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 LOAD = """
 import json, pathlib, sys
-import bert_tf.lazy
+import bert_tf
 assert "keras" not in sys.modules
-bert_tf.lazy.hide_tensorflow_logs()
 import keras
 ours = {*keras.saving.get_custom_objects()}
 folder = pathlib.Path(sys.argv[1])

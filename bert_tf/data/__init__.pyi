@@ -1,3 +1,5 @@
+from bert_tf.data.corpus import CorpusConfig as CorpusConfig
+from bert_tf.data.corpus import prepare_corpus as prepare_corpus
 from bert_tf.data.documents import count_part as count_part
 from bert_tf.data.documents import group_parts as group_parts
 from bert_tf.data.documents import list_texts as list_texts
@@ -9,8 +11,6 @@ from bert_tf.data.jobs import run_jobs as run_jobs
 from bert_tf.data.layout import TextConfig as TextConfig
 from bert_tf.data.layout import TextFilesConfig as TextFilesConfig
 from bert_tf.data.masking import Masker as Masker
-from bert_tf.data.parts import CorpusConfig as CorpusConfig
-from bert_tf.data.preparation import prepare_corpus as prepare_corpus
 from bert_tf.data.records import Records as Records
 from bert_tf.data.records import baseline_accuracies as baseline_accuracies
 from bert_tf.data.records import map_ahead as map_ahead

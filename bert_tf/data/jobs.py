@@ -178,7 +178,7 @@ def _terminate_workers(error: type[BaseException] | None, *_: Any) -> None:
 
 def _start_worker() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # Leave accelerators to training.
-    lazy.skip_keras_wrappers()
+    lazy.silence_tensorflow_import()
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 

@@ -200,11 +200,10 @@ class Records:
                 ) from error
 
     @property
-    def content(self) -> str:
-        """A description that does not depend on the directory.
+    def fingerprint(self) -> str:
+        """Number of rows, and a hash of the sizes and the beginnings of the files.
 
-        Its fingerprint is that of the names and sizes of the files, and of the
-        beginnings of some of them.
+        Copies in other directories have the same one.
         """
         sizes = self.manifest["record_files"]
         described = {**sizes, "tokens": self.vocabulary.fingerprint}

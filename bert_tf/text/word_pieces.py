@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.lazy import import_tensorflow_text
-from bert_tf.text import normalization, offsets
+from bert_tf.text import normalization
 from bert_tf.text.normalization import AddedToken, TokenizerRules
 from bert_tf.text.vocabulary import CONTINUATION_PREFIX, MASK, Vocabulary
 
@@ -47,6 +47,8 @@ _MAX_EXPANSION = 3
 
 # Texts that an eager call tokenizes together.
 _TEXTS_AT_ONCE = 4096
+
+_BYTES = [bytes([byte]) for byte in range(256)]
 
 
 class Pieces(NamedTuple):
@@ -265,7 +267,7 @@ def _to_text(
 
     # All bytes of a replacement map to the first byte of the replaced character.
     # Extend pieces that end inside a replacement to the end of that character.
-    all_bytes, text_starts = offsets.decode(text)
+    all_bytes, text_starts = _decode(text)
     first_byte = tf.gather(all_bytes, tf.gather(text_starts, pieces.row) + last)
     is_longer = first_byte[:, tf.newaxis] >= [0xC0, 0xE0, 0xF0]  # UTF-8.
     size = 1 + tf.math.count_nonzero(is_longer, axis=1, dtype=tf.int32)
@@ -333,3 +335,51 @@ def _join(pieces: _FlatPieces, parts: _Parts) -> _FlatPieces:
         start + tf.where(is_token, 0, pieces.start),
         start + tf.where(is_token, size, pieces.end),
     )
+
+
+# --- Byte offsets ----------------------------------------------------------------
+# `tf.strings.substr` copies the whole text for each substring, which is quadratic for
+# a long text with many words. These functions take time and memory in the size of the
+# result.
+
+
+def substrings(
+    text: tf.Tensor, row: tf.Tensor, start: tf.Tensor, end: tf.Tensor
+) -> tf.Tensor:
+    """Returns the bytes `text[row[k]][start[k]:end[k]]`, [K] string.
+
+    Args:
+        text: Strings [N].
+        row: Indices of texts [K] int32.
+        start: Byte offsets [K] int32.
+        end: Byte offsets, exclusive [K] int32.
+    """
+    values, text_starts = _decode(text)
+    text_start = tf.gather(text_starts, row)
+    index = tf.ragged.range(text_start + start, text_start + end)  # [K, (bytes)]
+    characters = tf.gather(tf.constant(_BYTES), tf.gather(values, index.values))
+    return tf.strings.unsorted_segment_join(
+        characters, index.value_rowids(), tf.size(row)
+    )
+
+
+def character_offsets(text: tf.Tensor, row: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
+    """Converts byte offsets to offsets in characters (code points), [K] int32.
+
+    Args:
+        text: UTF-8 strings [N].
+        row: Indices of texts [K] int32.
+        offset: Byte offsets of the starts of characters, or of the end of the text
+            [K] int32.
+    """
+    values, text_starts = _decode(text)
+    starts_character = tf.cast((values & 0xC0) != 0x80, tf.int32)
+    count = tf.concat([[0], tf.cumsum(starts_character)], 0)  # [bytes + 1]
+    text_start = tf.gather(text_starts, row)
+    return tf.gather(count, text_start + offset) - tf.gather(count, text_start)
+
+
+def _decode(text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the bytes of all texts int32, and where each text starts [N] int32."""
+    values = tf.io.decode_raw(tf.strings.reduce_join(text), tf.uint8)
+    return tf.cast(values, tf.int32), tf.cumsum(tf.strings.length(text), exclusive=True)

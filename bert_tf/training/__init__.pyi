@@ -5,7 +5,6 @@ from bert_tf.training.distribution import create_devices as create_devices
 from bert_tf.training.distribution import (
     create_training_variables as create_training_variables,
 )
-from bert_tf.training.evaluation import masked_lm_metrics as masked_lm_metrics
 from bert_tf.training.initialization import (
     initialize_from_corpus as initialize_from_corpus,
 )
@@ -17,8 +16,9 @@ from bert_tf.training.optimizers import AdamW as AdamW
 from bert_tf.training.optimizers import Lamb as Lamb
 from bert_tf.training.optimizers import Muon as Muon
 from bert_tf.training.optimizers import WarmupDecay as WarmupDecay
-from bert_tf.training.phases import open_phases as open_phases
 from bert_tf.training.pretrain_config import PretrainConfig as PretrainConfig
+from bert_tf.training.pretrain_config import open_phases as open_phases
+from bert_tf.training.pretraining import check_tokens as check_tokens
 from bert_tf.training.pretraining import create_optimizer as create_optimizer
 from bert_tf.training.pretraining import pretrain as pretrain
 from bert_tf.training.pretraining import read_history as read_history

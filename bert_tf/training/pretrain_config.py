@@ -1,33 +1,35 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Options of pre-training."""
+"""Options of pre-training, and the phases that they define."""
 
 from __future__ import annotations
 
 import dataclasses
-import types
+from typing import ClassVar
 
-from bert_tf import cli
+from bert_tf import cli, storage
+from bert_tf.data import Records
+from bert_tf.lazy import lazy_import
+
+optimizers = lazy_import("bert_tf.training.optimizers")  # For `--help`.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainConfig(cli.Options):
     """Options of `python -m bert_tf.pretrain`."""
 
-    RECIPES = types.MappingProxyType(
-        {
-            "paper": {},
-            "short": {
-                "optimizer": "muon",
-                "learning_rate": 2e-3,
-                "warmup_steps": 100,
-                "batch_size": 32,
-                "mask_selection_rate": 0.3,
-                "dropout": 0.0,
-                "initialization": "corpus",
-            },
-        }
-    )
+    RECIPES: ClassVar = {
+        "paper": {},
+        "short": {
+            "optimizer": "muon",
+            "learning_rate": 2e-3,
+            "warmup_steps": 100,
+            "batch_size": 32,
+            "mask_selection_rate": 0.3,
+            "dropout": 0.0,
+            "initialization": "corpus",
+        },
+    }
 
     records: str = cli.option(
         help="Folder written by bert_tf.corpus. Several comma-separated folders are "
@@ -192,3 +194,69 @@ class PretrainConfig(cli.Options):
                 f"Received: {name}={','.join(map(str, value))}"
             )
         return value
+
+
+# --- Phases ----------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """Consecutive steps with the same records, batch size and masking rate."""
+
+    records: Records
+    rows_read: int  # From the same records, by earlier phases.
+    first_step: int
+    schedule: optimizers.WarmupDecay
+    steps: int
+    batch_size: int
+    mask_selection_rate: float
+
+    @property
+    def end(self) -> int:
+        """The number of steps of the training when the phase is finished."""
+        return self.first_step + self.steps
+
+    @property
+    def epochs(self) -> float:
+        """How often the training rows are read until the end of the phase."""
+        rows = self.rows_read + self.steps * self.batch_size
+        return rows / self.records.manifest["train_rows"]
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens without padding."""
+        manifest = self.records.manifest
+        slots = self.batch_size * manifest["max_sequence_length"]
+        return slots * (1 - manifest["padding_share"])
+
+
+def open_phases(
+    options: PretrainConfig, records_class: type[Records] = Records
+) -> list[Phase]:
+    """Opens the records of a training and returns its phases.
+
+    Raises:
+        ValueError: The number of values of an option is not the number of phases,
+            warm-up and steps contradict each other, or records are incomplete.
+    """
+    names = ("learning_rate", "warmup_steps", "steps", "batch_size")
+    values = map(options.per_phase, (*names, "mask_selection_rate"))
+    total_steps = sum(options.per_phase("steps"))
+    rates = options.learning_rate, options.warmup_steps
+    has_restarts = any(isinstance(value, tuple) for value in rates)
+    phases: list[Phase] = []
+    paths = [*map(storage.real_path, options.records.split(","))]
+    named = dict(zip(paths, options.records.split(",")))
+    opened = {path: records_class(name) for path, name in named.items()}
+    for path, rate, warmup_steps, steps, *rows in zip(paths, *values):
+        records = opened[path]
+        read = sum(p.steps * p.batch_size for p in phases if p.records is records)
+        first_step = phases[-1].end if phases else 0
+        start, length = (first_step, steps) if has_restarts else (0, total_steps)
+        if warmup_steps is None:
+            warmup_steps = length // 100
+        schedule = optimizers.WarmupDecay(
+            rate, warmup_steps, length, options.decay, start
+        )
+        phases.append(Phase(records, read, first_step, schedule, steps, *rows))
+    return phases

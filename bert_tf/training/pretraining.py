@@ -10,7 +10,7 @@ import functools
 import math
 import pathlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from bert_tf import checkpoints, data, storage
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
+from bert_tf.data import Records
 from bert_tf.lazy import lazy_import
 from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer, encoder_name
 from bert_tf.training.distribution import (
@@ -26,11 +27,9 @@ from bert_tf.training.distribution import (
     check_batch_size,
     create_devices,
 )
-from bert_tf.training.evaluation import check_tokens
 from bert_tf.training.loop import TrainingLoop, TrainingState
 from bert_tf.training.optimizers import AdamW, Lamb, Muon
-from bert_tf.training.phases import Phase, open_phases
-from bert_tf.training.pretrain_config import PretrainConfig
+from bert_tf.training.pretrain_config import Phase, PretrainConfig, open_phases
 
 initialization = lazy_import("bert_tf.training.initialization")
 report = lazy_import("bert_tf.training.report")
@@ -45,7 +44,12 @@ _NEW_HEAD = (
 
 
 def pretrain(
-    options: PretrainConfig, *, encoder_class: type[BertBackbone] | None = None
+    options: PretrainConfig,
+    *,
+    encoder_class: type[BertBackbone] | None = None,
+    build: Callable[[BertBackbone], BertPretrainer] = BertPretrainer,
+    records_class: type[Records] = Records,
+    after_evaluation: Callable[[Mapping[str, float], Any], Any] | None = None,
 ) -> dict[str, float]:
     """Pre-trains BERT and writes a model directory; resumes an interrupted run.
 
@@ -53,6 +57,10 @@ def pretrain(
         options: See `PretrainConfig`.
         encoder_class: A registered subclass of `BertBackbone`, see
             docs/adding_a_task.md. By default that of `init_from`, or `BertBackbone`.
+        build: Returns the model to train, such as a subclass of `BertPretrainer`.
+        records_class: Opens `options.records`. A subclass may override `dataset`.
+        after_evaluation: Called with the metrics of each evaluation, a row of
+            history.csv, and the model; on all hosts.
 
     Returns:
         The metrics of the last evaluation. With several workers, only the first one
@@ -66,7 +74,7 @@ def pretrain(
     # With several workers, this must precede all other TensorFlow calls.
     devices = create_devices(options.strategy, options.precision)
     chief, replicas = devices.is_chief, devices.replicas
-    phases = open_phases(options)
+    phases = open_phases(options, records_class)
     _check_phases(options, phases, devices)
     source = open_checkpoint(options.init_from) if options.init_from else None
     architecture = resolve_architecture(options, phases, source)
@@ -80,7 +88,7 @@ def pretrain(
         new = [name for name in ("pooler", "nsp") if f"{name}/kernel" not in known]
         head["newly_initialized"] = new
     inputs = {
-        "records_content": [phase.records.content for phase in phases],
+        "records_content": [phase.records.fingerprint for phase in phases],
         "init_from_content": source.fingerprint() if source else "",
     }
     directory = ModelDirectory.create(
@@ -104,7 +112,7 @@ def pretrain(
             backbone = directory.build_backbone(
                 options.precision, recompute=options.recompute
             )
-            model = BertPretrainer(backbone)
+            model = build(backbone)
             if source:
                 source = source.extend_vocabulary(directory.vocabulary)
                 unused = head.get("newly_initialized", ())
@@ -146,7 +154,7 @@ def pretrain(
                 print("Shuffling rows and compiling the first step ...", flush=True)
             for phase in phases:
                 if loop.step <= phase.end:
-                    _train_phase(options, loop, phase, learns_pairs)
+                    _train_phase(options, loop, phase, learns_pairs, after_evaluation)
             if options.optimizer == "muon":
                 with devices.scope():
                     scale_embeddings(model)
@@ -251,6 +259,34 @@ def resolve_architecture(
     return architecture
 
 
+def check_tokens(checkpoint: Checkpoint, records: Records) -> None:
+    """Checks that a checkpoint's tokenizer gives the token ids of the records.
+
+    The vocabulary of the records may have further tokens.
+
+    Raises:
+        ValueError: It has another vocabulary or other rules.
+    """
+    vocabulary, lowercase = records.vocabulary, records.manifest["lowercase"]
+    if not vocabulary.extends(checkpoint.vocabulary):
+        raise ValueError(
+            f"{checkpoint.path} has another vocabulary than {records.path}. Write the "
+            "records with the vocabulary of the checkpoint, or one with further tokens "
+            "at its end or in the place of [unused...]."
+        )
+    rules = checkpoint.rules
+    ours = lowercase, rules.strip_accents in (None, lowercase), True
+    others = (x for x in rules.added_tokens if not x.is_word(lowercase))
+    special = {vocabulary.tokens[number] for number in vocabulary.special_ids}
+    split = sorted({x.content for x in others} - special)
+    if split or (checkpoint.lowercase, True, rules.split_chinese) != ours:
+        raise ValueError(
+            f"{checkpoint.path} has another tokenizer than {records.path}, which "
+            f"lowercase={lowercase} and split added tokens: {split}. Received: "
+            f"lowercase={checkpoint.lowercase}, {rules}"
+        )
+
+
 # --- The model -------------------------------------------------------------------
 
 
@@ -329,7 +365,11 @@ def _restore(state: TrainingState, phases: Sequence[Phase]) -> None:
 
 
 def _train_phase(
-    options: PretrainConfig, loop: TrainingLoop, phase: Phase, learns_pairs: bool
+    options: PretrainConfig,
+    loop: TrainingLoop,
+    phase: Phase,
+    learns_pairs: bool,
+    after_evaluation: Callable | None,
 ) -> None:
     """Trains to the end of a phase; each evaluation adds a row to `history.csv`."""
     replicas = loop.devices.replicas
@@ -371,6 +411,8 @@ def _train_phase(
             f"{row['val_loss']:.3f}, {report.accuracies(row)}; gradient norm "
             f"{row['gradient_norm']:.2f}; {row['tokens_per_second']:,.0f} tokens/s",
         )
+        if after_evaluation:
+            after_evaluation(row, loop.model)
 
 
 def keep_checkpoints(

@@ -21,8 +21,7 @@ from bert_tf import cli, storage, text_files
 from bert_tf.lazy import lazy_import
 from bert_tf.modeling import BertPretrainer
 from bert_tf.text import Vocabulary
-from bert_tf.training.phases import Phase
-from bert_tf.training.pretrain_config import PretrainConfig
+from bert_tf.training.pretrain_config import Phase, PretrainConfig
 
 figure = lazy_import("matplotlib.figure")
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of bert_tf.data.pairs. See preparation_test.py for whole records.
+"""Tests of bert_tf.data.pairs. See corpus_test.py for whole records.
 
 The token ids of the document are 0, 1, 2, ... so that a token id is its position. Token
 ids of other documents are `OTHER` and above.

@@ -1,11 +1,11 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of bert_tf.text.offsets against Python strings."""
+"""Tests of bert_tf.text.word_pieces against Python strings."""
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.text.offsets import character_offsets, substrings
+from bert_tf.text.word_pieces import character_offsets, substrings
 
 TEXTS = ["", "aé", "日本 𝄞!", "\0\xff plain", "b" * 1000]
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of bert_tf.text.windows, also against run_squad.py of google-research/bert."""
+"""Tests of bert_tf.text.rows, also against run_squad.py of google-research/bert."""
 
 import itertools
 import random
@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.text import windows as windows_module
+from bert_tf.text import rows as rows_module
+from bert_tf.text.rows import cut_windows
 from bert_tf.text.tokenizer import Tokenizer
-from bert_tf.text.windows import cut_windows
 from tests.toy.google_windows import google_windows, max_context_window
 
 SIZES = [0, 3, 20, 8, 9, 0, 57]
@@ -74,7 +74,7 @@ def test_windows_give_pieces_context_on_both_sides(tokenizer):
 
 @pytest.mark.parametrize("batch_size", [3, 64])
 def test_map_concatenates_batches(tokenizer, monkeypatch, batch_size):
-    monkeypatch.setattr(windows_module, "_BATCH_SIZE", batch_size)
+    monkeypatch.setattr(rows_module, "_BATCH_SIZE", batch_size)
     windows = cut_windows(tokenizer, ragged(SIZES), 10)
     calls = []
 

@@ -12,6 +12,7 @@ import pytest
 
 from bert_tf import cli, training
 from bert_tf.checkpoints import open_checkpoint
+from bert_tf.data import Records
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import AddedToken, TokenizerRules, Vocabulary
 from bert_tf.training import (
@@ -104,6 +105,32 @@ def test_learns_and_writes_model_directory(trained):
     assert directory.head == {"kind": "pretrainer"}
     architecture = directory.architecture
     assert (architecture.dropout, architecture.attention_dropout) == (0.05, 0.05)
+
+
+def test_hooks_change_model_and_records_and_see_each_evaluation(options, tmp_path):
+    class Pretrainer(BertPretrainer):
+        def compile(self, *arguments, **values):
+            super().compile(
+                *arguments, **values | {"loss_weights": {"mlm": 0, "nsp": 0}}
+            )
+
+    class OneRow(Records):
+        def dataset(self, *arguments, batch_size, **values):
+            return super().dataset(*arguments, batch_size=1, **values)
+
+    seen = []
+    pretrain(
+        dataclasses.replace(
+            options, output=str(tmp_path), steps=3, warmup_steps=0, validate_every=2
+        ),
+        build=Pretrainer,
+        records_class=OneRow,
+        after_evaluation=lambda row, model: seen.append((row, type(model))),
+    )
+    assert [x for x, _ in seen] == read_history(tmp_path)
+    assert [(x["step"], x["loss"], y) for x, y in seen] == [
+        (step, 0, Pretrainer) for step in (2, 3)
+    ]
 
 
 def test_report_has_results_examples_and_the_command(trained, two_phases):

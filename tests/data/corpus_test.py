@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of bert_tf.data.preparation: from text files to records, manifest and summary.
+"""Tests of bert_tf.data.corpus: from text files to records, manifest and summary.
 
 Token k of document i is the word "d<i>t<k>", so that tokens in records can be traced.
 """
@@ -21,17 +21,11 @@ from typing import NamedTuple
 import pytest
 import tensorflow as tf
 
-from bert_tf import corpus, storage
-from bert_tf.data import (
-    CorpusConfig,
-    Records,
-    documents,
-    parts,
-    preparation,
-    prepare_corpus,
-)
-from bert_tf.data.parts import content_share
-from bert_tf.text import Vocabulary
+from bert_tf import corpus as command
+from bert_tf import storage
+from bert_tf.data import CorpusConfig, Records, corpus, documents, prepare_corpus
+from bert_tf.data.corpus import content_share
+from bert_tf.text import Tokenizer, Vocabulary
 
 NUM_DOCUMENTS = 40
 LONGEST_DOCUMENT = 150
@@ -245,7 +239,7 @@ def test_share_of_held_out_documents(written, tmp_path, share):
         options = {"input": str(path), "document_separator": "blank_line"}
         options = dataclasses.replace(written, seed=seed, **options)
         files = documents.list_texts(options)
-        ranges, limit = preparation._scan(files, share, options)
+        ranges, limit = corpus._scan(files, share, options)
         found = ranges[0].paragraphs()
         return {text for (text,) in found if content_share([text], seed) <= limit}
 
@@ -279,8 +273,8 @@ def test_records_are_in_random_order(written):
 
 
 def test_blocks_and_batches_keep_all_documents(options, monkeypatch):
-    monkeypatch.setattr("bert_tf.data.parts._BLOCK_CHARACTERS", 1)
-    monkeypatch.setattr("bert_tf.data.parts._BATCH_SENTENCES", 9)
+    monkeypatch.setattr("bert_tf.data.corpus._BLOCK_CHARACTERS", 1)
+    monkeypatch.setattr("bert_tf.data.corpus._BATCH_SENTENCES", 9)
     text = "\n".join("".join(f"d{i}t{k} d{i}t0\n" for k in range(9)) for i in range(6))
     found = read(prepare(options, text))  # Each block has two documents.
     assert {record.first[0][0] for record in found} == set(range(6))
@@ -416,7 +410,7 @@ def test_interrupted_run_resumes(three_parts, monkeypatch):
     assert {record.first[0][0] for record in found} == set(range(NUM_DOCUMENTS))
     assert len(found) == sum(manifest(whole)[f"{split}_pairs"] for split in SPLITS)
     written = []
-    write_part = parts.write_part
+    write_part = corpus.write_part
 
     def interrupted(options, vocabulary, part):
         written.append(part.index)
@@ -424,7 +418,7 @@ def test_interrupted_run_resumes(three_parts, monkeypatch):
             raise KeyboardInterrupt
         return write_part(options, vocabulary, part)
 
-    monkeypatch.setattr(parts, "write_part", interrupted)
+    monkeypatch.setattr(corpus, "write_part", interrupted)
     with pytest.raises(KeyboardInterrupt):
         prepare_corpus(three_parts)
     assert not (pathlib.Path(three_parts.output) / "manifest.json").exists()
@@ -438,7 +432,7 @@ def test_interrupted_run_resumes(three_parts, monkeypatch):
 
 def test_complete_run_is_not_repeated(written, capsys):
     before = contents(written)
-    corpus.main(written)
+    command.main(written)
     *_, note, summary = capsys.readouterr().out.rstrip().split("\n")
     assert note == f"{written.output} is already complete."
     assert summary.startswith(f"{written.output}: {len(read(written, 'train'))} train")
@@ -518,3 +512,51 @@ def test_lowercasing_that_loses_tokens_is_refused(options, tmp_path):
     with pytest.raises(ValueError, match=r"Việt\. Pass --lowercase=false"):
         prepare_corpus(changed)
     prepare_corpus(dataclasses.replace(changed, lowercase=False))
+
+
+# --- Problems in the text --------------------------------------------------------
+
+
+@pytest.fixture
+def count(vocabulary):
+    def count(documents: list[list[str]]) -> dict[str, int]:
+        ids, lengths = corpus._tokenize(Tokenizer(vocabulary), documents)
+        return corpus.count_problems(documents, ids, lengths, vocabulary)
+
+    return count
+
+
+def test_counts(count):
+    documents = [["The cat.", "\u0301", "The mat."], ["\u0301"], ["The cat."], ["猫"]]
+    assert count(documents) == {
+        "documents": 3,
+        "sentences": 4,
+        "tokens": 3 + 3 + 3 + 1,
+        "unknown": 1,
+        "garbled": 0,
+        "repeated": 3,
+        "one_sentence": 2,
+    }
+
+
+def test_good_text_has_no_warnings(count):
+    words = ["« Déjà vu » à Âge d’or.", "NÃO é ação – ok…", "Łódź “é”."]
+    assert count([words])["garbled"] == 0
+    good = [[f"The cat {letter} sat.", f"A mat {letter}."] for letter in "abcdef"]
+    assert corpus.text_warnings(count(good)) == []
+
+
+@pytest.mark.parametrize(
+    ("documents", "warning"),
+    [
+        ([["猫坐在垫子上。", "狗也在。"]], "100.0% of the tokens are [UNK]"),
+        ([["The cat."], ["The mat."], ["a", "b"]], "66.7% of the documents have 1 sen"),
+        ([["The cat Ã©.", "The mat."]], "50.0% of the sentences contain text like"),
+        ([["The catâ€™s.", "a"]], "50.0% of the sentences contain text like"),
+        ([["The cat \ufffd.", "a"]], "50.0% of the sentences contain text like"),
+        ([["the", "mat"], ["the", "cat"]], "25.0% of the tokens are in sentences"),
+    ],
+)
+def test_warnings(count, documents, warning):
+    found = corpus.text_warnings(count(documents))
+    assert [w for w in found if w.startswith(warning)]
