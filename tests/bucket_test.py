@@ -46,15 +46,9 @@ def pretrained(bucket, tmp_path_factory, random_encoder, vocabulary) -> Pretrain
     folder = tmp_path_factory.mktemp("records")
     encoder = random_encoder(folder, num_layers=1, dropout=0.1)
     write_both_splits(folder, vocabulary)
-    options = PretrainConfig(
-        records=str(folder),
-        output=f"{bucket}/whole",
-        size=encoder["size"],
-        batch_size=4,
-        steps=12,
-        warmup_steps=2,
-        validate_every=5,
-    )
+    options = {"records": str(folder), "output": f"{bucket}/whole", "batch_size": 4}
+    options |= {"steps": 12, "warmup_steps": 2, "validate_every": 5}
+    options = PretrainConfig(size=encoder["size"], **options)
     pretrain(options)
     storage._copies.clear()
     return options
@@ -87,18 +81,11 @@ def test_resume_is_bit_equal_after_kill(pretrained, monkeypatch):
 def test_fine_tuning_exports_a_served_model(pretrained, bucket, tmp_path):
     file = tmp_path / "data.tsv"
     file.write_text("text\tlabel\n" + "the cat\tgood\nsat on\tbad\n" * 4)
-    options = Classification.Config(
-        train_file=str(file),
-        dev_file=str(file),
-        text_a="text",
-        label="label",
-        init_from=pretrained.output,
-        output=f"{bucket}/verdict",
-        export=f"{bucket}/served/verdict",
-        batch_size=4,
-        epochs=1,
-        max_sequence_length=16,
-    )
+    options = dict.fromkeys(("train_file", "dev_file"), str(file))
+    options |= {"text_a": "text", "label": "label", "init_from": pretrained.output}
+    options |= {"output": f"{bucket}/verdict", "export": f"{bucket}/served/verdict"}
+    options |= {"batch_size": 4, "epochs": 1, "max_sequence_length": 16}
+    options = Classification.Config(**options)
     finetuning.fine_tune(Classification, options)
     storage._copies.clear()
     names = _names(options.output)

@@ -26,12 +26,8 @@ def test_predict(toy_server):
     labels = [b"toy:ab", b"toy:\xff", "toy:größer\0".encode()]
     assert outputs["label"].tolist() == labels
     np.testing.assert_allclose(outputs["probabilities"][:, 0], [2, 1, 9])
-
-
-def test_predict_without_examples(toy_server):
-    """huggingface/sentence-transformers#2751."""
     outputs = client.predict({"text": []}, model="toy", address=toy_server.address)
-    assert outputs["label"].shape == (0,)
+    assert outputs["label"].shape == (0,)  # huggingface/sentence-transformers#2751.
 
 
 def test_predict_numbers(toy_server):

@@ -61,16 +61,9 @@ def vocabulary() -> Vocabulary:
 @pytest.fixture(scope="session")
 def tiny_config(vocabulary: Vocabulary) -> BertConfig:
     """Returns an architecture with 2 layers, 16 units and no dropout."""
-    return BertConfig(
-        vocabulary_size=vocabulary.size,
-        num_layers=2,
-        num_heads=2,
-        hidden_dim=16,
-        intermediate_dim=32,
-        dropout=0.0,
-        attention_dropout=0.0,
-        max_sequence_length=32,
-    )
+    sizes = {"intermediate_dim": 32, "max_sequence_length": 32}
+    rates = {"dropout": 0.0, "attention_dropout": 0.0}
+    return BertConfig.from_size("2/16/2", vocabulary.size, **sizes, **rates)
 
 
 @pytest.fixture(scope="session")
@@ -132,6 +125,12 @@ def toy_server(toy_export: pathlib.Path) -> Iterator["serving.DevServer"]:
 def eagerly() -> None:
     """Tracing graphs would take longer than running a few steps eagerly."""
     tf.config.run_functions_eagerly(True)  # `eager_functions` resets it.
+
+
+@pytest.fixture
+def without_fusion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling groups of ops for each shape would take most of the time."""
+    monkeypatch.setattr("bert_tf.modeling.backend.cpu_only", lambda: False)
 
 
 @pytest.fixture

@@ -84,6 +84,7 @@ def test_optimizer_hooks():
         optimizer.apply([None] * 3)
 
 
+@pytest.mark.usefixtures("without_fusion")
 @pytest.mark.parametrize("recompute", [False, True])
 def test_free_with_graph(one_layer, recompute):
     """Each `fit` of a search over settings traces a graph."""

@@ -83,12 +83,12 @@ SPANS = {  # Outputs that are parts of the text.
 @pytest.mark.parametrize("model", STRINGS)
 def test_large_batch_of_arbitrary_bytes(predict, model):
     rng = random.Random(0)
-    texts = [rng.randbytes(rng.randint(0, 60)) for _ in range(998)]
-    texts += ["".join(rng.choices(PARTS, k=rng.randint(0, 40))) for _ in range(998)]
+    texts = [rng.randbytes(rng.randint(0, 60)) for _ in range(498)]
+    texts += ["".join(rng.choices(PARTS, k=rng.randint(0, 40))) for _ in range(498)]
     texts = [*texts, "the cat sat on [MASK].", "a", "", "sat " * 40]
     texts = [text.encode() if isinstance(text, str) else text for text in texts]
     outputs = predict(**request(model, texts))
-    assert_valid(outputs, 2_000)
+    assert_valid(outputs, 1_000)
     few = predict(**request(model, texts[-4:]))
     for name, value in few.items():  # The other texts may need more columns.
         rows = outputs[name][(slice(-4, None), *map(slice, value.shape[1:]))]
@@ -106,9 +106,9 @@ def test_large_batch_of_arbitrary_bytes(predict, model):
 
 @pytest.mark.parametrize("model", STRINGS)
 def test_texts_of_megabytes(predict, model):
-    for unit in (b"x", b"a\0", b"\xff\xfe", b" ", b"the cat. "):
+    for unit in (b"x", b"\xff\xfe", b"the cat. "):
         # These read all words of the text in windows, which is slow.
         is_read_whole = model in ("spans", "tags") and unit == b"the cat. "
-        size = 100_000 if is_read_whole else 5_000_000
+        size = 100_000 if is_read_whole else 2_000_000
         text = unit * (size // len(unit))
         assert_valid(predict(**request(model, [text, b"a"])), 2)

@@ -55,12 +55,9 @@ GERMAN = "Der Löwe schläft heute nacht.\r\nWach auf!\r\n"
     ("data", "message"),
     [
         (GERMAN.encode("utf-16"), "text is not UTF-8 text, but UTF-16, .* -f UTF-16 -"),
-        (GERMAN.encode("utf-16-le"), "text is not UTF-8 text, but UTF-16, an archive"),
         (gzip.compress(GERMAN.encode("utf-16-be"), mtime=0), "but UTF-16"),
         ("这是一个句子。\n".encode("utf-16-le"), "line 1: not UTF-8 text"),
         (bytes(512), "an archive or another binary file"),
-        (b"PK\3\4\x14\0\0\0\b\0\xb5\xad\xfa", "binary file"),
-        (b"\x28\xb5\x2f\xfd\x04\x58\x11\x00\x00\x61\x0a", "line 1: not UTF-8 text"),
     ],
 )
 def test_other_encodings_and_binary_files_are_refused(tmp_path, data, message):

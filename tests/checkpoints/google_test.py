@@ -111,7 +111,6 @@ DAMAGED = r"bert_model\.ckpt is damaged or incomplete"
     [
         ("bert_model.ckpt.data-00000-of-00001", lambda x: x[:1000], DAMAGED),
         ("bert_model.ckpt.index", lambda x: b"half", DAMAGED),
-        ("vocab.txt", None, r"vocab\.txt"),
         ("bert_config.json", None, r"no bert_config\.json\. Copy the bert_conf"),
     ],
 )

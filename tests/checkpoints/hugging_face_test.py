@@ -254,16 +254,12 @@ POOLER = "bert.pooler.dense.weight"
     [
         ({"model_type": "roberta"}, "Received: model_type='roberta'"),
         ({"is_decoder": True}, "is_decoder must be False. Received: is_decoder=True"),
-        ({"hidden_act": "silu"}, r"config\.json: `activation` must be one of"),
         ({"hidden_size": 16}, r"has shape \[40, 8\] in .*, but \[40, 16\] in the mod"),
         ({"num_hidden_layers": 1}, "has 1 layers, but the file has more: bert.encoder"),
-        ({"num_hidden_layers": 3}, r"missing \(16\): bert.encoder.layer.2"),
         ({"vocab_size": 41}, "size 41, the token embedding 40 .* vocabulary has 40"),
-        ({"hidden_size": "8"}, "`hidden_dim` must be a positive integer. .*='8'"),
         ({"id2label": {"1": "a", "2": "b"}}, "id2label must map the numbers from 0"),
         ({"num_labels": 4, "id2label": None}, "declares 4 labels .* layer has 3"),
         ({"problem_type": "regression"}, "must have one score; .*regression, 3 outp"),
-        ({"bert_tf": {"head": []}}, r"config\.json: bert_tf: head must have the type"),
         ({"bert_tf": {"head": {"kind": 1}}}, "head: kind must .* str.*kind=1"),
     ],
 )
@@ -283,7 +279,6 @@ TWO_TOWERS = r"several encoders: a\.bert\.emb.*, b\.bert\.emb"
         ([""], None, r"missing \(1\): bert"),
         ([""], np.full((8, 8), 1e300), "contains NaN or infinite"),
         ([""], np.ones((8, 8), np.int8), "floats of at least 16 bits. Received: I8"),
-        ([""], np.ones((8, 8), ml_dtypes.float8_e4m3fn), "must .* Received: F8_E4M3"),
     ],
 )
 def test_unusable_weights_raise(write, prefixes, pooler, message):
@@ -301,7 +296,6 @@ def test_unusable_weights_raise(write, prefixes, pooler, message):
     [
         ("model.safetensors", None, r"has no model\.safetensors.*from_tf=True"),
         ("model.safetensors", lambda x: x[:5000], "tensors is damaged.*lfs pull"),
-        ("model.safetensors", lambda x: b"version https://git-lfs", "is damaged"),
         ("vocab.txt", None, r"vocab\.txt"),
         ("vocab.txt", lambda x: x + b"more\n", "40 rows, but .* has 41 tokens"),
     ],
@@ -316,9 +310,7 @@ def test_damaged_and_missing_files_raise(write, name, change, message):
         open_checkpoint(file.parent)
 
 
-@pytest.mark.parametrize(
-    "name", ["model.gguf", "onnx/model.onnx", "model.fp16.safetensors"]
-)
+@pytest.mark.parametrize("name", ["onnx/model.onnx", "model.fp16.safetensors"])
 def test_other_files_with_weights_are_named(write, name):
     weights = write() / "model.safetensors"
     (weights.parent / name).parent.mkdir(exist_ok=True)

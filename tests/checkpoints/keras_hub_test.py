@@ -25,14 +25,7 @@ def preset(tmp_path_factory, vocabulary):
     """A BertMaskedLM with random weights, and its folder."""
     folder = tmp_path_factory.mktemp("preset")
     keras.utils.set_random_seed(3)
-    backbone = keras_hub.models.BertBackbone(
-        vocabulary_size=vocabulary.size,
-        num_layers=2,
-        num_heads=2,
-        hidden_dim=8,
-        intermediate_dim=16,
-        max_sequence_length=16,
-    )
+    backbone = keras_hub.models.BertBackbone(**toy.ARCHITECTURE)
     tokenizer = keras_hub.models.BertTokenizer(list(vocabulary.tokens), lowercase=True)
     preprocessor = keras_hub.models.BertMaskedLMPreprocessor(tokenizer)
     model = keras_hub.models.BertMaskedLM(backbone, preprocessor=preprocessor)

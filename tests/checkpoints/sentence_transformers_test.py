@@ -232,12 +232,9 @@ MISSING = {"prompts": {"query": "Find: "}, "default_prompt_name": "passage"}
     [
         ({"Pooling": CLS, "Normalize": {}, "Dense": TANH}, {}, "Normalize, Dense"),
         ({"Pooling": CLS | {"pooling_mode": "lasttoken"}}, {}, "pooling='lasttoken'"),
-        ({"Pooling": MEAN | {"pooling_mode_max_tokens": True}}, {}, r"='mean\+max'"),
         ({"Pooling": CLS | {"include_prompt": False}}, {}, "include_prompt must be Tr"),
         (dense(activation_function="my.Act"), {}, "activation_function .*'my.Act'"),
-        (dense(module_input_name="x"), {}, "_name must be 'sentence_embedding'"),
         ({"SpladePooling": {}}, {}, "modules must match .* Transformer, SpladePooling"),
-        ({"Pooling": CLS}, {"modules.json": [1]}, r"modules\.json is not valid"),
         ({"Pooling": CLS}, {"modules.json": OUTSIDE}, r"in subfolders.*\.\./a"),
         ({"Pooling": CLS}, {MODEL: MISSING}, "default_prompt_name must .*'passage'"),
     ],

@@ -120,7 +120,6 @@ def test_malformed_file_error_names_file_and_line(tmp_path, name, content, messa
         ("a.tsv", "sentence\tlabel", "no column 'text'. Its .*sentence, .* --text_a"),
         ("a.csv", ",text,label,label,", "has 2 columns 'label'"),
         ("a.csv", "text;label", "else by tabs, not by ';'"),
-        ("a.csv", "sep=,\ntext,label", "Remove its first line, 'sep=', of"),
         ("a.jsonl", '{}\n{"text": "x"}', "has no column 'label'. .* with --text_a"),
     ],
 )

@@ -16,6 +16,7 @@ SENTENCES = [("The cat sat on the mat.", "A cat sat."), ("It rained.", "A dog ra
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
 def test_all_ablations_from_text_to_reports(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for page in map(ROOT.joinpath, ("README.md", "docs/adding_a_task.md")):
@@ -23,16 +24,8 @@ def test_all_ablations_from_text_to_reports(tmp_path, monkeypatch):
             (tmp_path / f"{page.stem}-{number}.md").write_text(part, encoding="utf-8")
     text = {"input": str(tmp_path / "*.md"), "document_separator": "file"}
     vocab.main(vocab.VocabularyConfig(output="vocab.txt", vocabulary_size=600, **text))
-    corpus.main(
-        data.CorpusConfig(
-            vocabulary="vocab.txt",
-            output="records",
-            max_sequence_length=32,
-            held_out_share=0.2,
-            num_workers=1,
-            **text,
-        )
-    )
+    text |= {"vocabulary": "vocab.txt", "output": "records", "held_out_share": 0.2}
+    corpus.main(data.CorpusConfig(max_sequence_length=32, num_workers=1, **text))
     pairs = [{"a": a, "b": b, "score": n} for n, (a, b) in enumerate(SENTENCES)]
     data.write_table("pairs.csv", pairs * 4)
     pathlib.Path("tags.conll").write_text("The O\ncat B-X\n\nIt O\nrained O\n" * 4)
@@ -57,18 +50,10 @@ def test_all_ablations_from_text_to_reports(tmp_path, monkeypatch):
         for suffix in ("md", "svg", "csv"):
             assert pathlib.Path("out", f"{name}.{suffix}").stat().st_size > 200
     rows = [*data.read_table("out/pretraining_tasks.csv")]
-    assert [row["command"] for row in rows] == [
-        "bert_tf.pretrain",
-        "tasks.tagging",
-        "bert_tf.pretrain",
-        "tasks.tagging",
-    ]
-    assert [row["encoder"] for row in rows] == [
-        "",
-        "",
-        "LeftToRightBackbone",
-        "LeftToRightBiLstmBackbone",
-    ]
+    commands = ["bert_tf.pretrain", "tasks.tagging"] * 2
+    assert [row["command"] for row in rows] == commands
+    encoders = ["", "", "LeftToRightBackbone", "LeftToRightBiLstmBackbone"]
+    assert [row["encoder"] for row in rows] == encoders
     assert len([*data.read_table("out/steps.csv")]) == 1 + 5
     # BERT, left-to-right, one layer, one mixture: other rows share them.
     assert len([*pathlib.Path("out/pretrain").iterdir()]) == 4

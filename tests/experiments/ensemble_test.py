@@ -48,7 +48,10 @@ def answers(task, model, name="dev"):
     return found, [{name: str(x) for name, x in row.items()} for row in rows]
 
 
-KINDS = ["classes", "labels", "scores", "spans", "choices", "tags"]
+KINDS = [
+    pytest.param(name, marks=[pytest.mark.slow] * (name != "spans"))
+    for name in ("classes", "labels", "scores", "spans", "choices", "tags")
+]
 
 
 @pytest.mark.parametrize("models", KINDS, indirect=True)
@@ -98,6 +101,7 @@ def test_predicts_and_exports_the_mean(
         np.testing.assert_allclose(found[name], np.mean(each, axis=0), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("models", ["vectors"], indirect=True)
 def test_averages_similarities(models, tmp_path, eagerly):
     ensemble.main(options(models, tmp_path))

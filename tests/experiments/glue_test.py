@@ -26,6 +26,7 @@ def write(folder, label, values, splits):
         write_table(folder / f"{split}.tsv", rows)
 
 
+@pytest.mark.slow
 def test_trains_what_is_there_and_writes_submissions(
     tmp_path, one_layer, vocabulary, eagerly
 ):

@@ -37,6 +37,7 @@ def options(tmp_path, random_encoder):
     )
 
 
+@pytest.mark.slow
 def test_keeps_the_best_run_and_reports_failed_ones(options, tmp_path, monkeypatch):
     evaluate_really = Tagging.evaluate
 

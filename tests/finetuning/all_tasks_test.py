@@ -1,6 +1,9 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Fine-tuning and prediction of all tasks; on JAX in a process of its own."""
+"""Fine-tuning and prediction of all tasks, on TensorFlow and on JAX.
+
+JAX runs in a process of its own. `tests/tasks/training_test.py` needs no JAX.
+"""
 
 import importlib.util
 import json
@@ -14,7 +17,7 @@ import tensorflow as tf
 
 from tests.toy import all_tasks, workers
 
-needs_jax = pytest.mark.skipif(
+pytestmark = pytest.mark.skipif(
     not importlib.util.find_spec("jax"), reason="JAX is not installed."
 )
 
@@ -68,13 +71,11 @@ def test_learns_and_predicts_files_as_in_the_training(on_tensorflow, name):
         assert_equal(found, expected["predictions_dev.tsv"])
 
 
-@needs_jax
 @pytest.mark.parametrize("name", all_tasks.TASKS)
 def test_scores_and_answers_equal_tensorflow(on_tensorflow, on_jax, name):
     assert_equal(on_jax[name], on_tensorflow[name])
 
 
-@needs_jax
 def test_export_on_jax_names_the_command():
     options = ["--init_from=x", "--output=y", "--export=z"]
     options += ["--train_file=a", "--dev_file=b"]

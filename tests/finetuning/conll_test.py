@@ -92,12 +92,9 @@ INDEXED = "1\tIn\tO\tO\n2\tBonn\tB-LOC\tO\n\n1\tSie\tO\tO\n2\tkam\tO\tO\n"
     ("name", "content"),
     [
         ("a.tsv", "#\thttp://example.org/x [2010-01-01]\n" + INDEXED),  # GermEval 2014.
-        ("a.txt", INDEXED.replace("\n", "\r\n")),
         ("a.txt", "\ufeff0 In O\n1 Bonn B-LOC\n\n2 Sie O\n3 kam O\n"),
         ("a.conllu", "# text = a b\n1-2 ab _ O\n1 a _ O\n1.1 b _ O\n2 b _ O\n"),
         ("a.csv", ",word,tag\n0,EU,B-ORG\n1,rejects,O\n"),  # pandas' to_csv.
-        ("a.CSV", "sentence,i,word,tag\n1,1,EU,B-ORG\n1,2,rejects,O\n2,1,So,O\n"),
-        ("unlabeled.txt", "1 In\n2 Bonn\n\n1 Sie\n"),
         # simpletransformers#837, with another name of the first column.
         ("a.csv", "id,words,labels\n7,EU,B-ORG\n7,rejects,O\n"),
     ],
@@ -209,11 +206,7 @@ def test_any_word_of_json_is_one_word(tmp_path, read):
     ]
 
 
-@pytest.mark.parametrize(
-    "values",
-    ['["a"], "ner_tags": [3]', '["a"], "ner_tags": []', '"a", "ner_tags": "O"',
-     'null, "ner_tags": ["O"]', '["a"], "ner_tags": [null]'],
-)  # fmt: skip
+@pytest.mark.parametrize("values", ['["a"], "ner_tags": [3]', '"a", "ner_tags": "O"'])
 def test_bad_json(read, values):
     content = f'{{"tokens": ["a"], "ner_tags": ["O"]}}\n{{"tokens": {values}}}\n'
     message = "x.jsonl, line 2: tokens and ner_tags must be lists of strings of the"
@@ -234,17 +227,13 @@ def test_pack_groups_sentences_up_to_the_limit(read):
     [
         ("a X O\nb O\n", "line 2: every word must have 3 columns, as the first one. "
          "Got 2 in 'b O'."),
-        ("a\tO\n\tO\n", "must have 2 columns, as the first one. Got 1 in '\\tO'."),
-        ("a O\nb O O\n", "every word must have 2 columns, as the first one. Got 3"),
         (b"a O\n\nb\xe9 O\n", "line 3: not UTF-8"),
         ("\n-DOCSTART- O\n\n", "contains no words"),
         ("a O\rb B-X\r", "line 1: line ends must be"),  # GateNLP/gate-core#38.
         ("a O\nb X-PER\n", "line 2: the last column must be a tag: O, B-type or I-type,"
          " or E-, S-, L-, U-, M- or W-type in BIOES, BILOU or BMES, or only B, I, O. "
          "Got 'X-PER'."),
-        ("# x\na O\n# y\n\nb PER\n", "line 5: the last column must be a tag"),
         ("a O\n\nb B-\n", "line 3: the last column"),
-        ("O\nO\n", "line 1: the last column"),
     ],
 )  # fmt: skip
 def test_bad_files(read, content, message):

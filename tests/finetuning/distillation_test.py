@@ -74,7 +74,6 @@ def sigmoid_of_scores(x):
     ("name", "settings", "activation", "align"),
     [
         ("spans", {}, None, lambda x: x),
-        ("choices", {}, None, lambda x: x),
         ("vectors", {}, None, lambda x: x),
         ("labels", {"labels": ("y", "no", "s")}, None, lambda x: x[:, [2, 0, 1]]),
         ("scores", {"scale": ScoreScale(1.5, 0.5)}, None, lambda x: (x - 1.5) / 0.5),
@@ -110,7 +109,7 @@ def test_loss_is_zero_for_the_outputs_of_the_teacher(
 
 @pytest.mark.usefixtures("eagerly")
 def test_the_student_learns_from_the_teacher(prepare):
-    changes = {"layers": (2,), "epochs": 4, "learning_rate": 1e-3}
+    changes = {"layers": (2,), "epochs": 2, "learning_rate": 1e-3}
     kind, options = prepare("scores", **changes)
     losses = [epoch["loss"] for epoch in fine_tune(kind, options)["training"]["epochs"]]
     assert losses[-1] < losses[0]

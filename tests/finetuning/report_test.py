@@ -54,6 +54,8 @@ def test_report_lists_the_largest_errors(tmp_path, rows, problem, errors, panels
     found = {"dev": dev, "test": Evaluation({}, {})}
     finetuning_report(task, tmp_path, TRAINING, found)
     report = (tmp_path / "report.md").read_text(encoding="utf-8")
+    headings = ["Scores", "Training", "Largest errors", "Next steps"]
+    assert re.findall("^## (.*)", report, re.MULTILINE) == headings
     listed = report.partition("## Largest errors")[2].partition("## Next")[0]
     found = re.findall(r"^\| \d \| (.*text \d) \|.*\| (.*?) ?\|$", listed, re.MULTILINE)
     assert [text for text, _ in found] == errors

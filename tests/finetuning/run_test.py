@@ -232,6 +232,7 @@ def test_answers_of_the_finished_model(finished, tmp_path):
         assert text.encode()[start:end].decode() == entity
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_finished_directory_is_only_evaluated(
     finished, encoder, tmp_path, monkeypatch, capsys
 ):
@@ -380,29 +381,14 @@ def test_model_of_another_project_has_the_columns_of_its_signature(tmp_path):
 @pytest.mark.usefixtures("eagerly")
 def test_reruns_and_predict_see_the_same_held_out_rows(encoder, tmp_path):
     path = tmp_path / "x.csv"
-    rows = [
-        {
-            "key": f"R-{i}",
-            "shop": f"S{i}",
-            "text": f"a {i}",
-            "label": ["no", "yes"][i % 2],
-        }
-        for i in range(40)
-    ]
+    names = ("key", "shop", "text", "label")
+    rows = [(f"R-{i}", f"S{i}", f"a {i}", ("no", "yes")[i % 2]) for i in range(40)]
+    rows = [dict(zip(names, row)) for row in rows]
     write_table(path, rows)
-    options = Classification.Config(
-        train_file=str(path),
-        text_a="text",
-        label="label",
-        id="key",
-        keep="shop",
-        dev_share=0.1,
-        test_share=0.1,
-        epochs=1,
-        max_sequence_length=8,
-        init_from=str(encoder.path),
-        output=str(tmp_path / "model"),
-    )
+    options = {"text_a": "text", "label": "label", "id": "key", "keep": "shop"}
+    options |= {"dev_share": 0.1, "test_share": 0.1, "max_sequence_length": 8}
+    options |= {"epochs": 1, "train_file": str(path), "init_from": str(encoder.path)}
+    options = Classification.Config(**options, output=str(tmp_path / "model"))
     metrics = fine_tune(Classification, options)
     assert {"dev", "test"} <= metrics.keys()
     written = {
@@ -418,13 +404,8 @@ def test_reruns_and_predict_see_the_same_held_out_rows(encoder, tmp_path):
     assert re.search(r"^\| R-\d+ \| S\d+ \| a \d+ \| (yes|no) \|", report, re.MULTILINE)
     # The training is finished: this only evaluates.
     assert fine_tune(Classification, options)["dev"] == metrics["dev"]
-    predict = PredictConfig(
-        predict=True,
-        model=options.output,
-        input=str(path),
-        output=str(tmp_path / "y.tsv"),
-    )
-    predict = dataclasses.replace(predict, split="test")
+    paths = {"model": options.output, "input": str(path), "output": f"{tmp_path}/y.tsv"}
+    predict = PredictConfig(predict=True, split="test", **paths)
     run_task(Classification, predict)
     found = read_table(predict.output)
     assert [row["id"] for row in found] == [row["id"] for row in written["test"]]
@@ -433,9 +414,7 @@ def test_reruns_and_predict_see_the_same_held_out_rows(encoder, tmp_path):
     write_table(path, rows[1:])
     with pytest.raises(ValueError, match=r"train_file_content: '.*' before"):
         fine_tune(Classification, options)
-    with pytest.raises(
-        ValueError, match=r"--split requires the --train_file of .*, unchanged"
-    ):
+    with pytest.raises(ValueError, match=r"--split requires .*_file of .*, unchanged"):
         run_task(Classification, predict)
     conll = dataclasses.replace(predict, keep="shop", split="")
     with pytest.raises(ValueError, match="--model must have a head for tagging"):

@@ -126,17 +126,12 @@ def test_passages_or_articles_stay_together(tmp_path, vocabulary):
     def question(n):
         return {"id": n, "question": "a", "answers": [], "is_impossible": True}
 
+    def paragraph(a, p):
+        questions = [question(f"{a}-{p}-{q}") for q in "ab"]
+        return {"context": f"text {a} {p}", "qas": questions}
+
     data = [
-        {
-            "title": f"title {a}",
-            "paragraphs": [
-                {
-                    "context": f"text {a} {p}",
-                    "qas": [question(f"{a}-{p}-{q}") for q in "ab"],
-                }
-                for p in range(3)
-            ],
-        }
+        {"title": f"title {a}", "paragraphs": [paragraph(a, p) for p in range(3)]}
         for a in range(5)
     ]
     tables.write_file(tmp_path / "x.json", json.dumps({"data": data}))

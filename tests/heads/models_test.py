@@ -46,8 +46,8 @@ SCORES, LABELS = np.array([[0.5], [-1.0]]), np.array([[1, 0, 1], [0, 0, 0]])
     ],
     ids=["scores", "labels", "choices", "spans"],
 )  # fmt: skip
-def test_loss_is_divided_by_the_batch(tiny_config, build, shape, targets, loss):
-    model = build(BertBackbone(tiny_config))
+def test_loss_is_divided_by_the_batch(one_layer, build, shape, targets, loss):
+    model = build(BertBackbone(one_layer))
     model.compile("sgd", run_eagerly=True)
     inputs = encoder_inputs(np.arange(np.prod(shape)).reshape(shape) + 7)
     weights = np.array([0.75, 0.25], np.float32)
@@ -65,8 +65,8 @@ def test_loss_is_divided_by_the_batch(tiny_config, build, shape, targets, loss):
 
 
 @pytest.mark.filterwarnings("error:Gradients do not exist")
-def test_heads_without_a_pooler_leave_it_as_it_is(tiny_config):
-    backbone = BertBackbone(tiny_config)
+def test_heads_without_a_pooler_leave_it_as_it_is(one_layer):
+    backbone = BertBackbone(one_layer)
     trained = [w.path for w in backbone.trainable_weights]
     targets, vectors = np.ones([2, 5], np.int32), np.ones([2, 16])
     pooler = backbone.pooler
@@ -85,8 +85,8 @@ def test_heads_without_a_pooler_leave_it_as_it_is(tiny_config):
     assert [w.path for w in backbone.trainable_weights] == trained
 
 
-def test_span_labels_as_a_tuple_are_refused(tiny_config):
-    model = heads.SpanPredictor(BertBackbone(tiny_config))
+def test_span_labels_as_a_tuple_are_refused(one_layer):
+    model = heads.SpanPredictor(BertBackbone(one_layer))
     model.compile()
     labels = np.full(2, 1), np.full(2, 3)
     keys = "a dictionary with the keys start_logits, end_logits.* Received: tuple of 2"

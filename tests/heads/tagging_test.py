@@ -39,30 +39,26 @@ def test_padding_does_not_change_the_logits(tiny_config):
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "layers"),
-    [
+def test_features_of_table_7(tiny_config):
+    rates = {"dropout": 0.5, "attention_dropout": 0.5}
+    config = dataclasses.replace(tiny_config, num_layers=5, **rates)
+    backbone, inputs = BertBackbone(config), encoder_inputs([[7, 8, 9]])
+    # Call the layers one by one, without the functional graph.
+    states = [keras.Model(backbone.input, backbone.hidden_states[0])(inputs)]
+    for layer in backbone.encoder_layers:
+        states.append(layer(states[-1], attention_mask=inputs["padding_mask"]))
+    for name, layers in (
         ("embeddings", [0]),
         ("second_to_last", [4]),
         ("last", [5]),
         ("weighted_sum_last_four", [2, 3, 4, 5]),
         ("concat_last_four", [2, 3, 4, 5]),
         ("weighted_sum_all", [1, 2, 3, 4, 5]),
-    ],
-)
-def test_features_of_table_7(tiny_config, name, layers):
-    rates = {"dropout": 0.5, "attention_dropout": 0.5}
-    config = dataclasses.replace(tiny_config, num_layers=5, **rates)
-    backbone = BertBackbone(config)
-    encoder = FrozenEncoder(backbone, name)
-    inputs = encoder_inputs([[7, 8, 9]])
-    # Call the layers one by one, without the functional graph.
-    states = [keras.Model(backbone.input, backbone.hidden_states[0])(inputs)]
-    for layer in backbone.encoder_layers:
-        states.append(layer(states[-1], attention_mask=inputs["padding_mask"]))
-    expected = np.stack([states[index] for index in layers], axis=2)
-    # There is no dropout in training either.
-    np.testing.assert_allclose(encoder(inputs, training=True), expected, atol=1e-5)
+    ):
+        expected = np.stack([states[index] for index in layers], axis=2)
+        # There is no dropout in training either.
+        found = FrozenEncoder(backbone, name)(inputs, training=True)
+        np.testing.assert_allclose(found, expected, atol=1e-5, err_msg=name)
 
 
 def test_only_the_encoder_has_no_dropout(one_layer):

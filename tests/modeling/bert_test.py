@@ -37,9 +37,9 @@ def make_inputs(config: BertConfig, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def pretrainer(tiny_config):
+def pretrainer(one_layer):
     keras.utils.set_random_seed(1)
-    return BertPretrainer(BertBackbone(tiny_config))
+    return BertPretrainer(BertBackbone(one_layer))
 
 
 def test_parameter_counts():
@@ -52,8 +52,8 @@ def test_parameter_counts():
     assert counts == PARAMETERS
 
 
-def test_packed_rows_give_the_logits_of_unpacked_rows(pretrainer, tiny_config):
-    inputs = make_inputs(tiny_config, seed=3)
+def test_packed_rows_give_the_logits_of_unpacked_rows(pretrainer, one_layer):
+    inputs = make_inputs(one_layer, seed=3)
     lengths = inputs["padding_mask"].sum(1)  # 12, 7, 3
     rows = {"padding_mask": np.array([[1] * 12 + [0] * 3, [1] * 10 + [0] * 5], "int32")}
     for name in ("token_ids", "segment_ids"):
@@ -76,10 +76,8 @@ def test_packed_rows_give_the_logits_of_unpacked_rows(pretrainer, tiny_config):
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_layers_in_training_equal_inference(tiny_config, activation):
-    layer = modeling.EncoderLayer(
-        dataclasses.replace(tiny_config, activation=activation)
-    )
+def test_layers_in_training_equal_inference(one_layer, activation):
+    layer = modeling.EncoderLayer(dataclasses.replace(one_layer, activation=activation))
     x, mask = 3 * keras.random.normal((1, 50, 16), seed=1), np.ones((1, 50))
     layer(x, mask)  # Builds it.
     for dense in (layer.intermediate, layer.output_dense):
@@ -88,8 +86,8 @@ def test_layers_in_training_equal_inference(tiny_config, activation):
     np.testing.assert_allclose(layer(x, mask, training=True), layer(x, mask), atol=1e-5)
 
 
-def test_initialization_is_truncated_normal(tiny_config):
-    backbone = BertBackbone(dataclasses.replace(tiny_config, vocabulary_size=5000))
+def test_initialization_is_truncated_normal(one_layer):
+    backbone = BertBackbone(dataclasses.replace(one_layer, vocabulary_size=5000))
     table = backbone.embeddings.token_embedding.embeddings.numpy()
     assert np.abs(table).max() <= 2 * 0.02 + 1e-6
     # Cutting a normal distribution at two deviations leaves 0.88 of its deviation.
@@ -114,7 +112,7 @@ def test_gradients_in_training_equal_autodiff_of_inference(one_layer):
                 loss = sum(tf.reduce_logsumexp(outputs[head]) for head in outputs)
             return tape.gradient(loss, [w.value for w in model.trainable_weights])
 
-        return [tf.convert_to_tensor(g) for g in in_graph(both_passes)(inputs)]
+        return [tf.convert_to_tensor(g) for g in both_passes(inputs)]
 
     found, expected = gradients(training=True), gradients(training=False)
     for weight, a, b in zip(model.trainable_weights, found, expected, strict=True):
@@ -123,24 +121,24 @@ def test_gradients_in_training_equal_autodiff_of_inference(one_layer):
 
 
 @pytest.mark.parametrize("of_the_session", [False, True])
-def test_mixed_bfloat16_is_close_to_float32(tiny_config, pretrainer, of_the_session):
+def test_mixed_bfloat16_is_close_to_float32(one_layer, pretrainer, of_the_session):
     policy = "mixed_bfloat16"
     keras.config.set_dtype_policy(policy if of_the_session else "float32")
     try:
-        backbone = BertBackbone(tiny_config, dtype=None if of_the_session else policy)
+        backbone = BertBackbone(one_layer, dtype=None if of_the_session else policy)
         mixed = BertPretrainer(backbone)
     finally:
         keras.config.set_dtype_policy("float32")
     mixed.set_weights(pretrainer.get_weights())
-    inputs = make_inputs(tiny_config)
+    inputs = make_inputs(one_layer)
     exact, rounded = pretrainer(inputs), mixed(inputs)
     assert backbone.embeddings.compute_dtype == "bfloat16"
     assert rounded["mlm"].dtype == rounded["nsp"].dtype == "float32"
     np.testing.assert_allclose(rounded["mlm"], exact["mlm"], atol=0.03)
 
 
-def test_recomputation_keeps_only_the_input_of_a_layer(tiny_config):
-    config = dataclasses.replace(tiny_config, dropout=0.3, attention_dropout=0.3)
+def test_recomputation_keeps_only_the_input_of_a_layer(one_layer):
+    config = dataclasses.replace(one_layer, dropout=0.3, attention_dropout=0.3)
     layer = modeling.EncoderLayer(config, recompute=True)
     x, mask = tf.ones([16, 8, 16]), tf.ones([16, 8])
     layer(x, mask)
@@ -150,8 +148,8 @@ def test_recomputation_keeps_only_the_input_of_a_layer(tiny_config):
     assert large.shape == x.shape
 
 
-def test_recomputation_draws_the_same_dropout_masks(tiny_config):
-    config = dataclasses.replace(tiny_config, dropout=0.3, attention_dropout=0.3)
+def test_recomputation_draws_the_same_dropout_masks(one_layer):
+    config = dataclasses.replace(one_layer, dropout=0.3, attention_dropout=0.3)
     x, mask = tf.random.stateless_normal([4, 8, 16], [1, 2]), tf.ones([4, 8])
 
     def results(recompute):

@@ -32,8 +32,8 @@ POOLING = {
 
 
 @pytest.fixture(scope="module")
-def backbone(tiny_config):
-    return randomize_weights(BertBackbone(tiny_config))
+def backbone(one_layer):
+    return randomize_weights(BertBackbone(one_layer))
 
 
 def largest_change(model, inputs=(ALONE, PADDED)):
@@ -78,8 +78,7 @@ def test_models_that_start_with_strings(backbone, vocabulary):
     assert largest_change(model, batches) < 1e-5
 
 
-def test_packed_rows_have_the_mask(tiny_config):
-    backbone = BertBackbone(tiny_config)
+def test_packed_rows_have_the_mask(backbone):
     model = BertPretrainer(backbone)
     row = {"mask_positions": [[1]], "first_positions": [[0, 4, 0]]}
     inputs = {name: np.array(x, "int32") for name, x in row.items()}

@@ -18,6 +18,7 @@ from bert_tf.checkpoints import open_checkpoint
 from bert_tf.serving import Predictor, load_signatures
 from bert_tf.text import Tokenizer
 from tests.toy import checkpoints as toy
+from tests.toy.tasks import write_model
 
 TEXTS = ["the cat sat on the mat", "a dog", ""]
 
@@ -42,6 +43,18 @@ def test_single_label_of_texts_at_most_as_long_as_the_tokenizer_says(
     np.testing.assert_allclose(found["probabilities"], expected, atol=1e-6)
     names = np.array(["no", "maybe", "yes"])
     assert found["label"].tolist() == names[logits.argmax(axis=1)].tolist()
+
+
+@pytest.mark.usefixtures("eagerly", "plain_encoder")
+def test_layer_and_predictor_cut_texts_alike(tmp_path, one_layer, vocabulary):
+    """At the length of the fine-tuning, not at the number of positions."""
+    length = {"max_sequence_length": 8}
+    folder = write_model("texts", tmp_path, one_layer, vocabulary, options=length).path
+    model, text = bert_tf.load(folder), ["the cat sat on the mat, a cat sat on mats"]
+    inputs = Tokenizer.from_checkpoint(folder)(text)
+    assert inputs["token_ids"].shape == (1, 8)
+    expected = model.predict(**inputs, signature="ids")["logits"]
+    np.testing.assert_allclose(model.predict(text)["logits"], expected, atol=1e-6)
 
 
 @pytest.mark.usefixtures("eagerly", "plain_encoder")

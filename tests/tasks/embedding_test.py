@@ -83,11 +83,9 @@ def test_simcse_pairs_each_text_with_itself(tmp_path, read):
     ("train", "options", "message"),
     [
         (SCORED, {"texts": "a"}, "--texts must be at least two columns"),
-        (SCORED.replace("5", "five"), {}, "train.tsv, line 2: a score must be a"),
         (UNSCORED, {"loss": "cosent"}, "--loss=cosent requires scores."),
         # shibing624/text2vec#146: the loss is always 0.
         ("a\tb\tscore\nx\ty\t1\nz\tx\t1.0\n", {}, "pairs with different scores."),
-        (SCORED, {"pooling": "median"}, "pooling='median'"),
         (SCORED, {"batch_size": 1}, "--batch_size must be at least 2."),
         (SCORED, {"texts": "a,b,a"}, "hard negatives or similar pairs only, pass"),
     ],
@@ -156,6 +154,7 @@ def test_training_continues_with_the_pooling_of_the_encoder(read, caplog):
     assert "training adds no prompts to texts" in caplog.text
 
 
+@pytest.mark.usefixtures("eagerly", "plain_encoder")
 def test_vectors_of_single_texts(tmp_path, one_layer, vocabulary):
     directory = write_model("search", tmp_path, one_layer, vocabulary)
     served, texts = serving.load(directory.path), ["the cat", "a", "mat"]

@@ -109,7 +109,7 @@ def test_choices_in_one_column(read, rows, expected):
     assert {len(row) for row in found} == {max(sizes)}
 
 
-@pytest.mark.parametrize("value", ["null", '{"label": ["a"]}', '["a", null]', '"a"'])
+@pytest.mark.parametrize("value", ["null", '{"label": ["a"]}', '["a", null]'])
 def test_invalid_choices_in_one_column(read, value):
     row = f'{{"start": "a", "x": {value}, "right": 0}}\n'
     message = "x.jsonl, line 1: column 'x' must be a list of texts, or --choices"
@@ -123,11 +123,6 @@ def test_invalid_choices_in_one_column(read, value):
         ("start\tx\ty\tz\tright\na\tb\tc\td\t4\n", {}, "x.tsv, line 2: column "
          "'right' must be one of x, y, z, the name of a choice as in most rows. Got "
          "'4'. See --choice_labels."),
-        (f"{GOOD}a\tb\tc\td\t0\n", {}, "x.tsv, line 4: column 'right' must be one "
-         "of x, y, z, the name of a choice as in most rows. Got '0'"),
-        ("start\tx\ty\tz\tright\na\tb\tc\td\tD\n", {}, "Got 'D'"),
-        (GOOD, {"choices": "x"}, "x.tsv, line 2: column 'x' must be a list of "
-         "texts, or --choices must name a column for each choice."),
         ("start\tx\ty\tz\tright\na\tb\tc\t\tz\n", {}, "line 2: the right choice, 2,"),
         ("start\tx\ty\tz\tright\na\tb\t\t \t0\n", {}, "line 2: fewer than two choices"),
         (GOOD, {"choices": ""}, "Missing flags: --choices. Pass"),
@@ -175,6 +170,7 @@ def test_accuracy_and_predictions(tmp_path, read):
 # --- Served answers --------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("eagerly", "plain_encoder")
 def test_any_number_of_choices_and_any_string(tmp_path, one_layer, vocabulary):
     directory = write_model("choices", tmp_path, one_layer, vocabulary)
     ask = serving.load(directory.path).signatures["serving_default"]

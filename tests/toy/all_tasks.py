@@ -67,12 +67,8 @@ def train(folder: pathlib.Path, strategy: str = "default") -> dict[str, dict]:
         )
         metrics = finetuning.fine_tune(type(task), task_options)
         output = folder / name / "answers.tsv"
-        predict = PredictConfig(
-            predict=True,
-            model=task_options.output,
-            input=task_options.dev_file,
-            output=str(output),
-        )
+        paths = {"model": task_options.output, "input": task_options.dev_file}
+        predict = PredictConfig(predict=True, output=str(output), **paths)
         finetuning.run_task(type(task), predict)
         model, columns = bert_tf.load(task_options.output), {}
         texts = {"question": "the cat", "choices": ["cat", "a mat", ""]}

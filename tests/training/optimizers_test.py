@@ -345,13 +345,6 @@ def test_schedules(arguments, expected):
     np.testing.assert_allclose(rates, expected, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((1.0, 1, 3, "log"), "linear, cosine.* decay='log'"),
-        ((1.0, 10, 10), "warmup_steps=10, steps=10"),
-    ],
-)
-def test_invalid_schedules_raise(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        WarmupDecay(*arguments)
+def test_unknown_decay_raises():
+    with pytest.raises(ValueError, match=r"linear, cosine.* decay='log'"):
+        WarmupDecay(1.0, 1, 3, "log")
