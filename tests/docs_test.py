@@ -208,7 +208,6 @@ EXAMPLES = [
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_examples_in_docstrings_run(example, folder, vocabulary):
     names = {

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf import data, heads
+from bert_tf import heads
 from tests.toy.checkpoints import assert_equal
 
 ROWS, LENGTH = 8, 6
@@ -112,26 +112,6 @@ def test_learning_rates_of_keras():
     halve = keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 / (epoch + 1))
     fit(model, epochs=2, callbacks=[halve])
     close(model.optimizer.learning_rate, 0.05)
-
-
-def test_moving_averages_early_stopping_and_loggers(tmp_path):
-    model, kernels = classifier(bert_tf.AdamW(0.1, use_ema=True, ema_momentum=0.5)), []
-    kernel, callbacks = model.get_layer("logits").kernel, keras.callbacks
-    keep = callbacks.LambdaCallback(
-        on_train_batch_end=lambda *_: kernels.append(np.array(kernel))
-    )
-    fit(model, callbacks=[keep])
-    close(kernel, np.mean(kernels, axis=0), atol=1e-6)
-
-    model, best = classifier(), {"patience": 1, "restore_best_weights": True}
-    stop = callbacks.EarlyStopping("loss", mode="max", **best)  # The first epoch is.
-    loggers = callbacks.CSVLogger(tmp_path / "log.csv"), callbacks.TensorBoard(tmp_path)
-    losses = fit(model, epochs=5, callbacks=[stop, *loggers])["loss"]
-    assert len(losses) == 2
-    assert_equal(model.get_weights(), trained().get_weights(), atol=1e-6)
-    rows = data.read_table(tmp_path / "log.csv")
-    assert [float(row["loss"]) for row in rows] == pytest.approx(losses)
-    assert [*tmp_path.rglob("events.*")]
 
 
 def test_frozen_layers_stay_the_same():

@@ -105,7 +105,6 @@ TASKS = {
 }
 
 
-@pytest.mark.usefixtures("eagerly", "plain_encoder")
 @pytest.mark.parametrize("name", TASKS)
 def test_learns_a_rule(name, tmp_path, random_encoder):
     kind, row, options, (metric, least) = TASKS[name]
