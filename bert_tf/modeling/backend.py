@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import importlib.metadata
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -121,7 +122,7 @@ def xla_fused(function: Callable[..., Any]) -> Callable[..., Any]:
     for each shape. Use it inside of `custom_gradient` functions only: the gradient of a
     compiled function would keep all of its intermediate tensors.
     """
-    if not _is_tensorflow():
+    if not _is_tensorflow() or _is_tensorflow_tpu():
         return function
     compiled = tf.function(function, jit_compile=True, autograph=False)
 
@@ -148,6 +149,15 @@ def cpu_only() -> bool:
     if not _is_tensorflow():
         return False
     return not any(keras.distribution.list_devices(kind) for kind in ("gpu", "tpu"))
+
+
+@functools.cache
+def _is_tensorflow_tpu() -> bool:
+    """Whether TensorFlow is of the package tensorflow-tpu, without XLA for CPUs."""
+    try:
+        return bool(importlib.metadata.version("tensorflow-tpu"))
+    except importlib.metadata.PackageNotFoundError:
+        return False
 
 
 def jit_compile() -> str | bool:

@@ -233,6 +233,11 @@ def _to_tensor(column: Any, spec: tf.TensorSpec) -> tf.Tensor:
             f"`{spec.name}` must have dtype {spec.dtype.name} and shape {spec.shape}. "
             f"Received: {column!r:.80}"
         ) from error
+    if tensor.dtype == tf.string and tensor.shape.rank == 1:
+        empty = sum(not text.strip() for text in tensor.numpy())
+        if empty:
+            message = "%d of %d values of `%s` are empty. They get answers, too."
+            logging.warning(message, empty, len(tensor), spec.name)
     return tensor
 
 

@@ -43,6 +43,7 @@ BENCHMARKS = {
         | {"variants": "bert_tf float32"},
         4,
     ),
+    "versions": (SIZE | {"records": "records", "output": "versions", "steps": 2}, 1),
 }
 
 

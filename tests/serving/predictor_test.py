@@ -151,6 +151,14 @@ def test_single_string_empty_list_and_lists_of_different_length(loaded):
     assert len(repr(loaded)) < 400
 
 
+def test_empty_texts_are_counted(loaded, caplog):
+    assert loaded.predict(["the", " ", ""])["words"].shape == (3, 1)
+    assert "2 of 3 values of `text` are empty" in caplog.text
+    caplog.clear()
+    loaded.predict(["the cat"])
+    assert not caplog.text
+
+
 def test_threads_build_a_graph_once():
     traced, answers = [], []
 
