@@ -43,6 +43,7 @@ def fine_tune(
     options: FinetuneConfig,
     *,
     encoder_class: type[BertBackbone] | None = None,
+    cache: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Trains unless the directory is finished, evaluates, reports and exports.
 
@@ -51,6 +52,9 @@ def fine_tune(
         options: Its options.
         encoder_class: A registered subclass of `BertBackbone`, see
             docs/adding_a_task.md. By default that of `init_from`.
+        cache: Keeps the compiled model for the next call with the same dictionary. A
+            run with other seeds or initial weights, but the same options, then starts
+            without building its graphs again. Its results are the same.
 
     Returns:
         The metrics of the training and of each labeled split.
@@ -80,16 +84,23 @@ def fine_tune(
     content = {f"{k}_content": v.fingerprint() if v else "" for k, v in content.items()}
     if task.held_out:
         content["train_file_content"] = _content(options.train_file)
-    new = {
-        "head": {"kind": task.kind, **task.settings},
-        "options": task.options.to_dict() | content,
-    }
-    attributes, resumable = encoder.attributes() | new, options.resumable()
-    directory = ModelDirectory.create(options.output, resumable=resumable, **attributes)
+    directory = ModelDirectory.create(
+        options.output,
+        architecture=encoder.architecture,
+        vocabulary=encoder.vocabulary,
+        lowercase=encoder.lowercase,
+        rules=encoder.rules,
+        encoder=encoder.encoder,
+        source=encoder.source,
+        head={"kind": task.kind, **task.settings},
+        options=task.options.to_dict() | content,
+        resumable=options.resumable(),
+    )
     with storage.exclusive(directory.path), devices.errors():
         if task.held_out:
             data.write_table(directory.path / _HELD_OUT, task.held_out)
-        return FineTuning(task, teacher, directory, devices).run()
+        cache = {} if cache is None else cache
+        return FineTuning(task, teacher, directory, devices, cache).run()
 
 
 def predict_file(task_class: type[Task], options: PredictConfig) -> None:

@@ -21,6 +21,9 @@ from bert_tf.finetuning.distillation import Distiller
 from bert_tf.finetuning.report import finetuning_report
 from bert_tf.finetuning.task import Evaluation, Task
 
+# Options that do not change the graphs of a training.
+_NOT_IN_GRAPHS = {"init_from", "output", "export", "seed"}
+
 
 @dataclasses.dataclass(frozen=True)
 class FineTuning:
@@ -31,12 +34,14 @@ class FineTuning:
         teacher: The result of `distillation.open_teacher`.
         directory: The model directory.
         devices: Where to train.
+        cache: See `fine_tune`.
     """
 
     task: Task
     teacher: Checkpoint | None
     directory: ModelDirectory
     devices: training.Devices
+    cache: dict[str, Any]
 
     @functools.cached_property
     def dataset(self) -> Any:
@@ -60,7 +65,7 @@ class FineTuning:
         if trained := directory.read_metrics().get("training"):
             print(f"{directory.path} is already trained; skipping training.")
         else:
-            trained = self.train(model)
+            model, trained = self.train(model)
         directory.load_weights(model)  # Those of the best epoch.
         found = self.evaluate(model)
         metrics = {"training": trained}
@@ -105,21 +110,23 @@ class FineTuning:
                 )
         return model
 
-    def train(self, model: keras.Model) -> dict[str, Any]:
+    def train(self, model: keras.Model) -> tuple[keras.Model, dict[str, Any]]:
         """Trains the model, or resumes from the last training state.
 
         Writes the weights of the best epoch and the metrics to the directory.
 
         Returns:
-            `metric`, the name of the metric on the dev set; its `score` in `best_epoch`
-            (counted from 1); `epochs`, the losses and scores of each epoch; `seconds`.
+            The trained model, which may be that of `cache`; and `metric`, the name of
+            the metric on the dev set; its `score` in `best_epoch` (counted from 1);
+            `epochs`, the losses and scores of each epoch; `seconds`.
         """
         task, directory, options = self.task, self.directory, self.task.options
         split = self.dataset("train")
         steps_per_epoch = math.ceil(len(split) / options.batch_size)
         steps = steps_per_epoch * options.epochs
         with self.devices.scope():
-            state = training.TrainingState(directory, self._compiled(model, steps))
+            model, trainable, devices = self._compiled(model, steps)
+            state = training.TrainingState(directory, trainable)
             step = state.restore()
         _check_unchanged(state, split)
         print(
@@ -129,7 +136,7 @@ class FineTuning:
             f"{state.model.count_params():,} weights"
             + (f"; resuming at step {step:,} of {steps:,}." if step else ".")
         )
-        loop = training.TrainingLoop(self.devices, state, steps, report_steps=True)
+        loop = training.TrainingLoop(devices, state, steps, report_steps=True)
         history = loop.progress.setdefault("epochs", [])
         change = task.scale.restore_weights if task.scale else dict
         order = {"epochs": options.epochs, "seed": options.seed}
@@ -162,19 +169,44 @@ class FineTuning:
         }
         directory.write_metrics({"training": metrics})  # The training is finished.
         state.remove()
-        return metrics
+        return model, metrics
 
-    def _compiled(self, model: keras.Model, steps: int) -> keras.Model:
-        """Returns the model to train, with its optimizer and the teacher."""
-        task, jit_compile = self.task, self.devices.jit_compile
+    def _compiled(
+        self, model: keras.Model, steps: int
+    ) -> tuple[keras.Model, keras.Model, training.Devices]:
+        """Compiles a model, or takes those of `cache` if they have the same graphs.
+
+        Returns:
+            The model; the model that trains it, with its optimizer and the teacher; and
+            the devices, which keep its steps.
+        """
+        task, devices, options = self.task, self.devices, self.task.options.to_dict()
         trainable, optimizer = task.training_model(model), task.optimizer(steps)
+        graphs = {k: x for k, x in options.items() if k not in _NOT_IN_GRAPHS}
+        encoder = task.encoder.architecture, task.encoder.encoder
+        graphs = type(task), encoder, dict(self.directory.head), steps, graphs
+        if self.cache.get("graphs") == graphs:
+            _, used, _ = compiled = self.cache["compiled"]
+            optimizer.build(trainable.trainable_variables)
+            initial = [*trainable.variables, *optimizer.variables]
+            variables = [*used.variables, *used.optimizer.variables]
+            for variable, value in zip(variables, initial, strict=True):
+                variable.assign(value)
+            return compiled
         trainable.compile(optimizer)
-        trainable.jit_compile = jit_compile
+        trainable.jit_compile = devices.jit_compile
+        self.cache.clear()
         if self.teacher:
             training.create_training_variables(trainable)
             trainable = Distiller(task, self.teacher, trainable)
-            trainable.compile(optimizer, jit_compile=jit_compile)
-        return trainable
+            trainable.compile(optimizer, jit_compile=devices.jit_compile)
+        elif (keras.backend.backend(), options["strategy"]) == (
+            "tensorflow",
+            "default",
+        ):
+            devices.steps = functools.cache(devices.steps)
+            self.cache.update(graphs=graphs, compiled=(model, trainable, devices))
+        return model, trainable, devices
 
     def _evaluate_epoch(
         self, model: keras.Model, loop: training.TrainingLoop

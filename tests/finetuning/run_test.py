@@ -80,6 +80,30 @@ def weights(options):
     return open_checkpoint(options.output).read_weights()
 
 
+def test_reused_graphs_give_equal_results(finished, tmp_path):
+    options, _ = finished
+
+    def run(name, cache=None, **changes):
+        changes = {"output": str(tmp_path / name), "epochs": 1, **changes}
+        config = dataclasses.replace(options, **changes)
+        metrics = fine_tune(Tagging, config, cache=cache)
+        del metrics["training"]["seconds"]
+        return metrics, weights(config)
+
+    cache, changes = {}, {"seed": 5, "init_from": options.output}
+    run("first", cache)
+    graphs = cache["compiled"]
+    found = run("second", cache, **changes)
+    assert cache["compiled"] is graphs
+    alone = run("alone", **changes)
+    assert found[0] == alone[0]
+    assert_equal(found[1], alone[1])
+    steps = graphs[2].steps.cache_info()
+    assert (steps.hits, steps.misses) == (1, 1)
+    run("other", cache, batch_size=8)
+    assert cache["compiled"] is not graphs
+
+
 def other(options, tmp_path, name="other", examples="train", **changes):
     changes["train_file"] = options.train_file.replace("train", examples)
     return dataclasses.replace(options, output=str(tmp_path / name), **changes)
