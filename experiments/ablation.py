@@ -21,20 +21,12 @@ from .runs import Run, Runs, read_data_sets
 
 SHARES = 5  # Each pre-training is evaluated after 1/5, ..., 5/5 of its steps.
 
+# A third of the paper's layers and width, for two cores and some hours.
+_SMALL = {"size": "4/256/4", "batch_size": 128, "steps": 6400}
+_BASE = {"size": "12/768/12", "batch_size": 256, "steps": 1_000_000}
 SCALES = {
-    # A third of the paper's layers and width, for two cores and some hours.
-    "small": {
-        **training.PretrainConfig.RECIPES["short"],
-        "size": "4/256/4",
-        "batch_size": 128,
-        "steps": 6400,
-    },
-    "base": {
-        "size": "12/768/12",
-        "batch_size": 256,
-        "steps": 1_000_000,
-        "learning_rate": 1e-4,
-    },
+    "small": {**training.PretrainConfig.RECIPES["short"], **_SMALL},
+    "base": {**_BASE, "learning_rate": 1e-4},
 }
 
 
@@ -43,40 +35,22 @@ class AblationConfig(cli.Options):
     """Options of the ablations."""
 
     records: str = cli.option(help="Folder of records that bert_tf.corpus wrote.")
-    output: str = cli.option(
-        "ablations", help="Folder of the runs, which ablations share, and reports."
-    )
+    output: str = cli.option("ablations", help="Folder of the runs and reports.")
     data_sets: str = cli.option(
-        "",
-        help="JSON file of the data sets and their substitutes; by default "
-        "experiments/data_sets.json.",
-        common=True,
+        "", help="JSON file of data sets; by default experiments/data_sets.json."
     )
-    data_dir: str = cli.option(
-        ".", help="Folder that paths in --data_sets are relative to.", common=True
-    )
+    data_dir: str = cli.option(".", help="Folder of the paths in --data_sets.")
     scale: str = cli.option(
         "small",
         help="Sizes and steps: small (4 layers of 256, 52 million tokens in rows of "
         "64), or base (the paper's).",
         choices=tuple(SCALES),
-        common=True,
     )
-    steps: int = cli.option(
-        0, help="Pre-training steps; 0: those of --scale.", minimum=0, common=True
-    )
-    batch_size: int = cli.option(
-        0, help="Rows per step of pre-training; 0: those of --scale.", minimum=0
-    )
-    restarts: int = cli.option(
-        5, help="Fine-tunings per cell of the table.", minimum=1, common=True
-    )
-    rows: tuple[int, ...] = cli.option(
-        (), help="Numbers of the rows to run, e.g. 1,3; by default all.", common=True
-    )
-    columns: str = cli.option(
-        "", help="Data sets to run, e.g. MRPC,NER; by default all.", common=True
-    )
+    steps: int = cli.option(0, help="Pre-training steps; 0: by --scale.", minimum=0)
+    batch_size: int = cli.option(0, help="Rows per step; 0: by --scale.", minimum=0)
+    restarts: int = cli.option(5, help="Fine-tunings per cell.", minimum=1)
+    rows: tuple[int, ...] = cli.option((), help="Rows, e.g. 1,3; by default all.")
+    columns: str = cli.option("", help="Data sets, e.g. MRPC,NER; by default all.")
     precision: str = cli.option(
         "float32", help="Compute dtype.", choices=("float32", "mixed_bfloat16")
     )
@@ -87,6 +61,9 @@ class Ablation:
 
     Args:
         options: The options.
+        name, title, claim: Those of its `report.Table`.
+
+    Attributes:
         table: The table. `write` writes it after each row, so that a report of an
             unfinished ablation has the rows so far.
 
@@ -94,18 +71,16 @@ class Ablation:
         ValueError: The file of data sets is invalid.
     """
 
-    def __init__(self, options: AblationConfig, table: report.Table):
-        self.options, self.table = options, table
+    def __init__(self, options: AblationConfig, name: str, title: str, claim: str):
+        self.options, self.table = options, report.Table(name, title, claim)
         self.runs = Runs(options.output)
         path = options.data_sets or pathlib.Path(__file__).with_name("data_sets.json")
         self.data_sets = read_data_sets(path, options.data_dir, self.runs.folder)
-        if columns := options.columns.split(",") if options.columns else []:
-            if unknown := [x for x in columns if x not in self.data_sets]:
-                raise ValueError(
-                    f"--columns must be among {', '.join(self.data_sets)} of {path}. "
-                    f"Got {', '.join(unknown)}."
-                )
-            self.data_sets = {name: self.data_sets[name] for name in columns}
+        columns = options.columns.split(",") if options.columns else self.data_sets
+        if unknown := [x for x in columns if x not in self.data_sets]:
+            known = f"{', '.join(self.data_sets)} of {path}"
+            raise ValueError(f"--columns must be among {known}. Got {unknown}.")
+        self.data_sets = {name: self.data_sets[name] for name in columns}
 
     def chosen(self, rows: Iterable[Any]) -> list[tuple[int, Any]]:
         """Returns the index and value of the rows of `--rows`."""
@@ -141,10 +116,9 @@ class Ablation:
         row: Any,
         data_set: str,
         path: pathlib.Path,
-        *,
-        column: str = "",
         paper: float | None = None,
-        encoder_class: type | None = None,
+        *,
+        column: str = "{}",
         **settings: Any,
     ) -> None:
         """Adds a cell: the scores of the restarts on a data set.
@@ -155,30 +129,25 @@ class Ablation:
             row: The row of the table.
             data_set: The paper's name of the data set.
             path: The model directory of the encoder.
-            column: The column; by default the name of the data set that is used.
             paper: The paper's score.
-            encoder_class: As in `finetuning.fine_tune`.
-            **settings: Options of the task that differ from those in the file.
+            column: The column, with {} for the name of the data set that is used.
+            **settings: Options of the task that differ from those in the file, and
+                other arguments of `Runs.fine_tune`.
         """
         if not (found := self.data_sets.get(data_set)):
             return
-        column = column.format(found.name) if column else found.name
+        column = column.format(found.name)
         if found.name != data_set and paper is not None:
             column += f" (paper: {data_set})"
-        scores = []
-        for seed in range(self.options.restarts):
-            options = {**found.options, **settings, "seed": seed}
-            run = self.runs.fine_tune(
-                found.task_class,
-                encoder_class=encoder_class,
-                init_from=str(path),
-                precision=self.options.precision,
-                **options,
-            )
-            scores.append(run.score)
-        self.table.add(row, column, scores, paper)
+        settings = {**found.options, **settings, "init_from": str(path)}
+        settings["precision"] = self.options.precision
+        runs = [
+            self.runs.fine_tune(found.task_class, **settings, seed=seed)
+            for seed in range(self.options.restarts)
+        ]
+        self.table.add(row, column, [run.score for run in runs], paper)
 
     def write(self) -> None:
         """Writes and prints the table so far."""
-        used = self.runs.used.values()
-        print(f"\n{report.write(self.table, self.runs.folder, used)}", flush=True)
+        text = report.write(self.table, self.runs.folder, self.runs.used.values())
+        print(f"\n{text}", flush=True)

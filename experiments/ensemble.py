@@ -37,7 +37,7 @@ import numpy as np
 from bert_tf import checkpoints, cli, finetuning, heads, serving
 from bert_tf.lazy import lazy_import
 
-from . import report, runs, search
+from . import report, runs
 
 tf = lazy_import("tensorflow")
 
@@ -110,9 +110,8 @@ def open_task(
     options: EnsembleConfig, members: Sequence[checkpoints.Checkpoint]
 ) -> finetuning.Task:
     """Returns the task of the models, with the data of the first or of `options`."""
-    first, module = members[0], options.module
-    kind = first.head["kind"]
-    task_class = search.find_task(module) if module else runs.find_task(kind)
+    first, kind = members[0], members[0].head["kind"]
+    task_class = runs.find_task(options.module or f"{runs.TASKS}.{kind}")
     fields = {field.name for field in dataclasses.fields(task_class.Config)}
     known = {name: x for name, x in first.options.items() if name in fields}
     names = ("data_dir", "train_file", "dev_file", "test_file")

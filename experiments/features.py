@@ -12,7 +12,6 @@ from __future__ import annotations
 from bert_tf import cli
 
 from .ablation import SCALES, Ablation, AblationConfig
-from .report import Table
 
 CLAIM = """The paper: two BiLSTM layers on the concatenation of the last four layers are
 0.3 points below fine-tuning; the embeddings alone are far below."""
@@ -31,14 +30,14 @@ ROWS = {
 
 def main(options: AblationConfig) -> None:
     """Trains what is not finished, and writes the report."""
-    study = Ablation(options, Table("features", "Features (table 7)", CLAIM))
+    study = Ablation(options, "features", "Features (table 7)", CLAIM)
     path = study.pretrain().path
     units = int(SCALES[options.scale]["size"].split("/")[1])
     for _, (features, paper) in study.chosen(ROWS.items()):
         row = features.replace("_", " ") or "fine-tuned"
         settings = {"features": features, "lstm_units": units, "learning_rate": 1e-3}
         settings = settings if features else {}
-        study.fine_tune(row, "NER", path, paper=paper, **settings)
+        study.fine_tune(row, "NER", path, paper, **settings)
         study.write()
 
 

@@ -30,20 +30,9 @@ from bert_tf import cli, data, finetuning
 
 from . import report, runs, search
 
-# The columns of table 1, which are the names of the files to submit, too: the task, and
-# the end of the names of its splits.
-COLUMNS = {
-    "MNLI-m": ("mnli", ""),
-    "MNLI-mm": ("mnli", "_mismatched"),
-    "QQP": ("qqp", ""),
-    "QNLI": ("qnli", ""),
-    "SST-2": ("sst2", ""),
-    "CoLA": ("cola", ""),
-    "STS-B": ("stsb", ""),
-    "MRPC": ("mrpc", ""),
-    "RTE": ("rte", ""),
-    "WNLI": ("wnli", ""),
-}
+# The columns of table 1, which are the names of the files to submit, too.
+COLUMNS = ["MNLI-m", "MNLI-mm", "QQP", "QNLI", "SST-2"]
+COLUMNS += ["CoLA", "STS-B", "MRPC", "RTE", "WNLI"]
 
 # Percent, in the order of COLUMNS; WNLI, the last, may be missing. Sources: examples of
 # transformers, run_glue (cased); table 1; README.md of google-research/bert.
@@ -94,7 +83,7 @@ def main(options: GlueConfig) -> dict[str, float]:
         ValueError: No task has data.
     """
     glue, output = pathlib.Path(options.glue_dir), pathlib.Path(options.output)
-    task_class = runs.find_task("classification")
+    task_class = runs.find_task(f"{runs.TASKS}.classification")
     config, found, problems = search.search_options(task_class.Config), {}, []
     folders = {re.sub("[^a-z0-9]", "", x.name.lower()): x for x in glue.iterdir()}
     for name in finetuning.GLUE:
@@ -114,10 +103,12 @@ def main(options: GlueConfig) -> dict[str, float]:
     if not found:
         raise ValueError(f"No task of {glue} was trained. {' '.join(problems)}")
     best, submissions = {}, {}
-    for column, (name, end) in COLUMNS.items():
+    for column in COLUMNS:
+        name, _, end = column.lower().partition("-m")
+        name = name.replace("-", "")
         if name in found:
             metrics = max(found[name], key=lambda run: run.score).metrics
-            metric = finetuning.GLUE[name].metrics[0]
+            metric, end = finetuning.GLUE[name].metrics[0], end and "_mismatched"
             best[column] = 100 * metrics[f"dev{end}"][metric]
             submissions[column] = output / name / f"predictions_test{end}.tsv"
     for file in glue.glob("[dD]iagnostic*/diagnostic.tsv") if "mnli" in found else ():

@@ -13,7 +13,6 @@ from __future__ import annotations
 from bert_tf import cli
 
 from .ablation import Ablation, AblationConfig
-from .report import Table
 
 CLAIM = """The paper: larger models are better on all data sets, even on the small MRPC.
 Rows: layers/hidden size/heads, the paper's in parentheses. Perplexity is that of
@@ -33,16 +32,15 @@ BASE = {
 
 def main(options: AblationConfig) -> None:
     """Trains what is not finished, and writes the report."""
-    table = Table("model_size", "Model size (table 6)", CLAIM)
-    table.lower_is_better = frozenset({"perplexity"})
-    study = Ablation(options, table)
+    study = Ablation(options, "model_size", "Model size (table 6)", CLAIM)
+    study.table.lower_is_better = frozenset({"perplexity"})
     sizes = BASE if options.scale == "base" else SMALL
     for _, (size, (theirs, paper)) in study.chosen(zip(sizes, BASE.items())):
         row = size if size == theirs else f"{size} ({theirs})"
         model = study.pretrain(size=size)
-        table.add(row, "perplexity", [model.score], paper[0])
+        study.table.add(row, "perplexity", [model.score], paper[0])
         for data_set, score in zip(("MNLI", "MRPC", "SST-2"), paper[1:]):
-            study.fine_tune(row, data_set, model.path, paper=score)
+            study.fine_tune(row, data_set, model.path, score)
         study.write()
 
 

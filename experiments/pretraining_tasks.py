@@ -13,7 +13,6 @@ from __future__ import annotations
 from bert_tf import cli, lazy
 
 from .ablation import Ablation, AblationConfig
-from .report import Table
 
 left_to_right = lazy.lazy_import(f"{__package__}.left_to_right")
 
@@ -34,27 +33,17 @@ PAPER = {
 
 def main(options: AblationConfig) -> None:
     """Trains what is not finished, and writes the report."""
-    table = Table("pretraining_tasks", "Pre-training tasks (table 5)", CLAIM)
-    study = Ablation(options, table)
-    encoder, bilstm = (
-        left_to_right.LeftToRightBackbone,
-        left_to_right.LeftToRightBiLstmBackbone,
-    )
-    changes = (
-        {},
-        {"next_sentence_prediction": False},
-        {"encoder_class": encoder, **left_to_right.LEFT_TO_RIGHT},
-    )
+    title = "Pre-training tasks (table 5)"
+    study = Ablation(options, "pretraining_tasks", title, CLAIM)
+    encoder = {"encoder_class": left_to_right.LeftToRightBackbone}
+    bilstm = {"encoder_class": left_to_right.LeftToRightBiLstmBackbone}
+    no_nsp = {"next_sentence_prediction": False}
+    changes = {}, no_nsp, {**encoder, **left_to_right.LEFT_TO_RIGHT}
     for index, row in study.chosen(ROWS):
         path = study.pretrain(**changes[min(index, 2)]).path
         for data_set, paper in PAPER.items():
-            study.fine_tune(
-                row,
-                data_set,
-                path,
-                paper=paper[index],
-                encoder_class=bilstm if index == 3 else None,
-            )
+            settings = bilstm if index == 3 else {}
+            study.fine_tune(row, data_set, path, paper[index], **settings)
         study.write()
 
 

@@ -26,6 +26,7 @@ is the task, `name` that of a substitute. Paths are relative to `data_dir`;
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import importlib
 import json
@@ -34,10 +35,10 @@ import pathlib
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from bert_tf import cli, finetuning, training
+from bert_tf import finetuning, training
 from bert_tf.lazy import lazy_import
 
 keras = lazy_import("keras")
@@ -45,8 +46,8 @@ keras = lazy_import("keras")
 # Options that do not change the result of a run.
 _NOT_COMPARED = {"output", "export", "strategy", "save_every", "keep_checkpoints"}
 _RUN = "run.json"
-_KINDS = ("classification", "embedding", "multiple_choice")
-_KINDS += ("question_answering", "tagging")
+# Of the modules of tasks, also in an installed package.
+TASKS = f"{__package__.removesuffix('experiments')}tasks"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,11 +76,9 @@ class Run:
     def score(self) -> float:
         """The dev score of the best epoch in percent; of a pre-training, the perplexity
         of masked LM on held-out text; NaN if the training failed."""
-        if not self.metrics:
-            return math.nan
-        if "training" not in self.metrics:
-            return math.exp(self.metrics["val_mlm_loss"])
-        return self.metrics["training"]["score"] * self._factor
+        if "training" in self.metrics:
+            return self.metrics["training"]["score"] * self._factor
+        return math.exp(self.metrics.get("val_mlm_loss", math.nan))
 
     @property
     def _factor(self) -> int:
@@ -108,6 +107,7 @@ class Runs:
     def __init__(self, folder: str | pathlib.Path):
         self.folder = pathlib.Path(folder)
         self.used: dict[pathlib.Path, Run] = {}
+        self._compiled: dict[str, Any] = {}
 
     def pretrain(self, *, encoder_class: type | None = None, **options: Any) -> Run:
         """Pre-trains an encoder, as `training.pretrain`."""
@@ -115,68 +115,53 @@ class Runs:
         return self._run("bert_tf.pretrain", config, training.pretrain, encoder_class)
 
     def fine_tune(
-        self,
-        task_class: type[finetuning.Task],
-        *,
-        encoder_class: type | None = None,
-        keep_weights: bool | None = False,
-        **options: Any,
+        self, task_class: type, /, *, encoder_class: type | None = None, **options: Any
     ) -> Run:
         """Fine-tunes an encoder, as `finetuning.fine_tune`.
 
         Args:
             task_class: The task.
             encoder_class: As in `finetuning.fine_tune`.
-            keep_weights: Whether to keep the weights, also those of a run that is
-                found; None keeps those of a new run.
-            **options: The options of `task_class.Config`, but for `output`.
+            **options: Those of `task_class.Config`, but for `output`; and
+                `keep_weights`, whether to keep the weights, also of a run that is
+                found. By default False; None keeps those of a new run.
         """
+        keep = options.pop("keep_weights", False)
         config = task_class.Config(output="", **options)
-
-        def train(config: Any, encoder_class: type | None) -> Mapping[str, Any]:
-            return finetuning.fine_tune(task_class, config, encoder_class=encoder_class)
-
+        fine_tune = functools.partial(finetuning.fine_tune, cache=self._compiled)
+        train = functools.partial(fine_tune, task_class)
         command = f"tasks.{task_class.kind}"
-        return self._run(command, config, train, encoder_class, keep_weights)
+        return self._run(command, config, train, encoder_class, keep)
 
     def _run(
-        self,
-        command: str,
-        config: cli.Options,
-        train: Callable[..., Mapping[str, Any]],
-        encoder_class: type | None,
-        keep: bool | None = True,
+        self, command: str, config: Any, train: Any, encoder: Any, keep: Any = True
     ) -> Run:
         """Returns the run of some options, after training it if necessary."""
+        defaults = {x.name: x.default for x in dataclasses.fields(config)}
         options = {
-            field.name: value
-            for field in dataclasses.fields(config)
-            if (value := getattr(config, field.name)) != field.default
-            and field.name not in _NOT_COMPARED
+            name: value
+            for name, default in defaults.items()
+            if (value := getattr(config, name)) != default and name not in _NOT_COMPARED
         }
-        name = encoder_class.__name__ if encoder_class else ""
-        identity = {"command": command, "options": options, "encoder": name}
-        inside = str(options.get("init_from", ""))
-        if inside.startswith(f"{self.folder}/"):  # The folder may be moved.
-            identity["options"] = options | {
-                "init_from": inside[len(str(self.folder)) :]
-            }
+        name = encoder.__name__ if encoder else ""
+        identity = {"command": command, "options": dict(options), "encoder": name}
+        inside, folder = str(options.get("init_from", "")), str(self.folder)
+        if inside.startswith(f"{folder}/"):  # The folder may be moved.
+            identity["options"]["init_from"] = inside.removeprefix(folder)
         text = json.dumps(identity, sort_keys=True)
         path = self.folder / command.rpartition(".")[2]
         path /= hashlib.sha256(text.encode()).hexdigest()[:12]
-        file, found = path / _RUN, {}
-        if file.exists():
-            found = json.loads(file.read_text(encoding="utf-8"))
+        file = path / _RUN
+        found = json.loads(file.read_text("utf-8")) if file.exists() else {}
         if keep and found.get("metrics") and not any(path.glob("*.safetensors")):
             shutil.rmtree(path)  # Trains again: the weights were not kept.
             found = {}
         if not found:
             print(f"\n--- {path}: {command} {name} {options}", flush=True)
-            found = {**identity, "metrics": {}}
-            found["seconds"] = -time.process_time()
+            found = {**identity, "metrics": {}, "seconds": -time.process_time()}
+            output = dataclasses.replace(config, output=str(path))
             try:
-                output = dataclasses.replace(config, output=str(path))
-                found["metrics"] = train(output, encoder_class=encoder_class)
+                found["metrics"] = train(output, encoder_class=encoder)
             except training.DivergedError as error:
                 print(f"Failed: {error}")
                 found["failure"] = str(error)
@@ -184,11 +169,17 @@ class Runs:
                 path.mkdir(parents=True)
             found["seconds"] += time.process_time()
             keras.backend.clear_session()  # Else the graphs of all runs stay.
-            file.write_text(json.dumps(found, indent=1), encoding="utf-8")
-            for weights in path.glob("*.safetensors") if keep is False else ():
-                weights.unlink()
+            file.write_text(json.dumps(found, indent=1), "utf-8")
+            if keep is False:
+                drop_weights(path)
         run = Run(**{**found, "path": path, "options": options})
         return self.used.setdefault(path, run)
+
+
+def drop_weights(path: pathlib.Path) -> None:
+    """Deletes the weights of a model directory."""
+    for weights in path.glob("*.safetensors"):
+        weights.unlink()
 
 
 # --- Data sets -------------------------------------------------------------------
@@ -209,12 +200,14 @@ class DataSet:
     options: Mapping[str, Any]
 
 
-def find_task(kind: str) -> type[finetuning.Task]:
-    """Returns the class of the task `tasks.<kind>`."""
-    tasks = f"{__package__.removesuffix('experiments')}tasks"  # Or bert_tf.tasks.
-    module = importlib.import_module(f"{tasks}.{kind}")
-    classes = (x for x in vars(module).values() if getattr(x, "kind", None) == kind)
-    return next(x for x in classes if issubclass(x, finetuning.Task))
+def find_task(module: str) -> type[finetuning.Task]:
+    """Returns the task that a module defines."""
+    members = vars(importlib.import_module(module)).values()
+    classes = [x for x in members if isinstance(x, type) and x.__module__ == module]
+    found = [x for x in classes if issubclass(x, finetuning.Task)]
+    if len(found) != 1:
+        raise ValueError(f"{module} must define one task. It has {len(found)}.")
+    return found[0]
 
 
 def read_data_sets(
@@ -234,29 +227,23 @@ def read_data_sets(
         ValueError: The file is not JSON, or an entry has a wrong kind or option.
     """
     try:
-        entries = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        entries = json.loads(pathlib.Path(path).read_text("utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} must be a JSON file: {error}") from error
     found = {}
     for name, entry in entries.items():
         options = dict(entry)
         kind, own_name = options.pop("kind", None), options.pop("name", name)
-        if kind not in _KINDS:
-            raise ValueError(
-                f"{path}, {name}: kind must be one of {', '.join(_KINDS)}. Got "
-                f"{kind!r}."
-            )
-        task_class = find_task(kind)
-        known = {x.name: x.default for x in dataclasses.fields(task_class.Config)}
-        required = {x for x in known if known[x] is dataclasses.MISSING} - {"output"}
-        unknown, missing = options.keys() - known, required - options.keys()
-        if wrong := sorted(unknown or missing):
-            problem = "has no option" if unknown else "needs"
-            raise ValueError(
-                f"{path}, {name}: tasks.{kind} {problem} {', '.join(wrong)}."
-            )
         for key in options.keys() & {"train_file", "dev_file", "test_file", "data_dir"}:
             options[key] = _part(str(pathlib.Path(data_dir, options[key])), folder)
+        try:
+            task_class = find_task(f"{TASKS}.{kind}")
+            task_class.Config(output="", **options)
+        except (TypeError, ValueError, ModuleNotFoundError) as error:
+            raise ValueError(
+                f"{path}, {name}: kind must be a module of tasks, such as tagging, and "
+                f"the other keys options of its command. Got {entry}: {error}"
+            ) from error
         found[name] = DataSet(own_name, task_class, options)
     return found
 
@@ -267,13 +254,13 @@ def _part(path: str, folder: pathlib.Path) -> str:
         return path
     source, *bounds = parts.groups()
     chosen = slice(*(int(bound) if bound else None for bound in bounds))
-    name, text = pathlib.Path(source), pathlib.Path(source).read_text(encoding="utf-8")
-    if name.suffix == ".json":
+    source, text = pathlib.Path(source), pathlib.Path(source).read_text("utf-8")
+    if source.suffix == ".json":
         text = json.dumps({"data": json.loads(text)["data"][chosen]})
     else:
         header, *lines = text.splitlines(keepends=True)
         text = "".join([header, *lines[chosen]])
-    part = folder / "data" / f"{name.parent.name}-{'-'.join(bounds)}-{name.name}"
+    part = folder / "data" / f"{source.parent.name}-{'-'.join(bounds)}-{source.name}"
     part.parent.mkdir(parents=True, exist_ok=True)
-    part.write_text(text, encoding="utf-8")
+    part.write_text(text, "utf-8")
     return str(part)

@@ -24,8 +24,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
-import inspect
 import itertools
 import json
 import math
@@ -50,20 +48,6 @@ GRID = {
 # --- Options ---------------------------------------------------------------------
 
 
-def find_task(module: str) -> type[finetuning.Task]:
-    """Returns the task that a module defines."""
-    found = [
-        x
-        for x in vars(importlib.import_module(module)).values()
-        if inspect.isclass(x)
-        and issubclass(x, finetuning.Task)
-        and x.__module__ == module
-    ]
-    if len(found) != 1:
-        raise ValueError(f"{module} must define one task. It has {len(found)}.")
-    return found[0]
-
-
 def search_options(config: type[finetuning.FinetuneConfig]) -> type:
     """Returns options in which the numbers of the training are tuples of values."""
     hints, fields = typing.get_type_hints(finetuning.FinetuneConfig), []
@@ -74,9 +58,8 @@ def search_options(config: type[finetuning.FinetuneConfig]) -> type:
             default = GRID.get(field.name, field.default)
             new = dataclasses.field(default=default, metadata=field.metadata)
             fields.append((field.name, tuple[kind, ...], new))
-    return dataclasses.make_dataclass(
-        "SearchConfig", fields, bases=(config,), frozen=True, kw_only=True
-    )
+    arguments = {"bases": (config,), "frozen": True, "kw_only": True}
+    return dataclasses.make_dataclass("SearchConfig", fields, **arguments)
 
 
 def combinations(
@@ -86,12 +69,13 @@ def combinations(
 
     Those to report have several values, or another one than the default.
     """
-    fields = {field.name: field.default for field in dataclasses.fields(config)}
-    values = {name: getattr(options, name) for name in fields}
+    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    values = {name: getattr(options, name) for name in defaults}
     several = {k: x for k, x in values.items() if isinstance(x, tuple)}
     several.pop("layers", None)
-    several = {"seed": (fields["seed"],)} | several  # The seed changes last.
-    shown = {k for k, x in several.items() if x != (fields[k],)}
+    # The seed changes first: such runs share their graphs.
+    several["seed"] = several.pop("seed", (defaults["seed"],))
+    shown = {k for k, x in several.items() if x != (defaults[k],)}
     for combination in itertools.product(*several.values()):
         chosen = dict(zip(several, combination))
         yield {k: x for k, x in chosen.items() if k in shown}, values | chosen
@@ -130,7 +114,7 @@ def search(task_class: type[finetuning.Task], options: Any) -> list[runs.Run]:
         if not run.failure and (best is None or run.score > best[0].score):
             best, run = (run, own), best and best[0]
         if run:  # Not the best.
-            _drop_weights(run)
+            runs.drop_weights(run.path)
     if best is None:
         raise ValueError(f"All {len(planned)} runs in {output} failed: {run.failure}")
     (run, own), marker = best, output / "search.json"
@@ -141,7 +125,7 @@ def search(task_class: type[finetuning.Task], options: Any) -> list[runs.Run]:
         all_runs.fine_tune(shared, keep_weights=True, **own)
         ignored = shutil.ignore_patterns("run.json")
         shutil.copytree(run.path, output, ignore=ignored, dirs_exist_ok=True)
-        _drop_weights(run)
+        runs.drop_weights(run.path)
     if before != done:  # Evaluates, predicts and exports.
         own |= {"output": options.output, "export": options.export}
         finetuning.fine_tune(task_class, task_class.Config(**own))
@@ -151,29 +135,22 @@ def search(task_class: type[finetuning.Task], options: Any) -> list[runs.Run]:
     return found
 
 
-def _drop_weights(run: runs.Run) -> None:
-    for path in run.path.glob("*.safetensors"):
-        path.unlink()
-
-
 def _table(
     settings: Sequence[Mapping[str, Any]], found: Sequence[runs.Run], best: runs.Run
 ) -> report.Table:
     """Returns the scores by settings, whose seeds are restarts."""
     labels = [", ".join(f"{k} {x}" for k, x in each.items()) for each in settings]
     claim = f"Best of {len(found)} runs on the dev set: {labels[found.index(best)]}."
+    table = report.Table("search", "Search", claim)
     for split, score in best.scores.items():
-        scores = [run.scores.get(split, math.nan) for run in found]
+        scores, cells = [run.scores.get(split, math.nan) for run in found], {}
         mean, _ = report.mean_and_interval(scores)
-        claim += f" On {split}, it has {score:.1f}; the mean of all runs is {mean:.1f}."
-    table, cells = report.Table("search", "Search", claim), {}
-    for each, run in zip(settings, found):
-        label = ", ".join(f"{k} {x}" for k, x in each.items() if k != "seed")
-        for split in best.scores:
-            score = run.scores.get(split, math.nan)
-            cells.setdefault((label or "defaults", split), []).append(score)
-    for (label, split), scores in cells.items():
-        table.add(label, split, scores)
+        table.claim += f" On {split}, it has {score:.1f}; the mean is {mean:.1f}."
+        for each, score in zip(settings, scores):
+            label = ", ".join(f"{k} {x}" for k, x in each.items() if k != "seed")
+            cells.setdefault(label or "defaults", []).append(score)
+        for label, scores in cells.items():
+            table.add(label, split, scores)
     return table
 
 
@@ -230,20 +207,17 @@ def _check_predictions(rows: Iterator[Mapping[str, Any]]) -> None:
 
 def main() -> None:
     """Runs the search for the task that the first argument names."""
-    module = "tasks.classification"  # For --help.
+    module = f"{runs.TASKS}.classification"  # For --help.
     if sys.argv[1:] and not sys.argv[1].startswith("-"):
         module = sys.argv.pop(1)
     elif not any(argument.startswith("--help") for argument in sys.argv):
         sys.exit("error: the first argument must be a module, e.g. tasks.tagging")
     try:
-        task_class = find_task(module)
+        task_class = runs.find_task(module)
     except (ValueError, ModuleNotFoundError) as error:
         sys.exit(f"error: {error}")
-
-    def run(options):
-        search(task_class, options)
-
-    cli.run(run, search_options(task_class.Config))
+    options = search_options(task_class.Config)
+    cli.run(lambda values: search(task_class, values), options)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from __future__ import annotations
 from bert_tf import cli, lazy
 
 from .ablation import SHARES, Ablation, AblationConfig
-from .report import Table
 
 left_to_right = lazy.lazy_import(f"{__package__}.left_to_right")
 
@@ -24,9 +23,8 @@ the start."""
 
 def main(options: AblationConfig) -> None:
     """Trains what is not finished, and writes the report."""
-    table = Table("steps", "Number of steps (figure 5)", CLAIM)
-    table.x_label = "% of the pre-training steps"
-    study = Ablation(options, table)
+    study = Ablation(options, "steps", "Number of steps (figure 5)", CLAIM)
+    study.table.x_label = "% of the pre-training steps"
     encoder = left_to_right.LeftToRightBackbone
     lines = {
         "masked LM": {},

@@ -33,15 +33,6 @@ def test_interval_is_that_of_a_t_test():
     assert math.isnan(report.mean_and_interval([math.nan])[0])
 
 
-def test_difference_of_rows_has_an_interval():
-    others = [score - 3 for score in SCORES[1:]]
-    center, half = report.difference(SCORES, others)
-    assert center == pytest.approx(np.mean(SCORES) - np.mean(others))
-    wanted = scipy.stats.ttest_ind(SCORES, others, equal_var=False)
-    assert center - half == pytest.approx(wanted.confidence_interval().low)
-    assert math.isnan(report.difference([1.0], SCORES)[1])
-
-
 def test_markdown_has_the_numbers_of_the_paper_beside_ours():
     lines = report.markdown(make_table()).splitlines()
     assert lines[0] == "## Masking (table 8)"
