@@ -3,6 +3,7 @@
 
 import collections
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -10,10 +11,11 @@ import tensorflow as tf
 from scipy import special
 
 import bert_tf
-from bert_tf import serving
+from bert_tf import cli, serving
 from bert_tf.data import read_table
 from experiments import ensemble
 from tests.toy import tasks as toy
+from tests.toy.documents import documented
 
 # As `QuestionAnsweringHead.candidates` returns it.
 Candidates = collections.namedtuple("Candidates", ["columns", "null_odds"])
@@ -54,6 +56,26 @@ KINDS = [
 ]
 
 
+def check_files(task, rows, folder):
+    """Checks that the files of the dev set have these predictions."""
+    if task.kind == "tagging":
+        lines = (folder / "predictions_dev.conll").read_text().split("\n")
+        tags = " ".join(line.split()[-1] for line in lines if line)
+        written = [{"prediction": tags}]
+    else:
+        written = read_table(folder / "predictions_dev.tsv")
+    for row, expected in zip(rows, written, strict=True):
+        if task.problem == "regression":
+            assert float(row["prediction"]) == pytest.approx(
+                float(expected["prediction"]), abs=1e-5
+            )
+        else:
+            assert row["prediction"] == expected["prediction"]
+        if task.kind != "tagging" and "confidence" in expected:
+            confidence = float(expected["confidence"])
+            assert float(row["confidence"]) == pytest.approx(confidence, abs=2e-6)
+
+
 @pytest.mark.parametrize("models", KINDS, indirect=True)
 def test_predicts_and_exports_the_mean(
     models, tmp_path, eagerly, plain_encoder, monkeypatch
@@ -76,22 +98,7 @@ def test_predicts_and_exports_the_mean(
     # The export answers as the predictions of the dev set.
     task = ensemble.open_task(flags, models)
     found, rows = answers(task, serving.Predictor(*exported))
-    if task.kind == "tagging":
-        lines = (tmp_path / "mean/predictions_dev.conll").read_text().split("\n")
-        tags = " ".join(line.split()[-1] for line in lines if line)
-        written = [{"prediction": tags}]
-    else:
-        written = read_table(tmp_path / "mean/predictions_dev.tsv")
-    for row, expected in zip(rows, written, strict=True):
-        if task.problem == "regression":
-            assert float(row["prediction"]) == pytest.approx(
-                float(expected["prediction"]), abs=1e-5
-            )
-        else:
-            assert row["prediction"] == expected["prediction"]
-        if task.kind != "tagging" and "confidence" in expected:
-            confidence = float(expected["confidence"])
-            assert float(row["confidence"]) == pytest.approx(confidence, abs=2e-6)
+    check_files(task, rows, tmp_path / "mean")
 
     # They are means.
     name = "score" if task.problem == "regression" else "probabilities"
@@ -99,6 +106,39 @@ def test_predicts_and_exports_the_mean(
         each = [answers(task, bert_tf.load(model.path))[0][name] for model in models]
         assert np.ptp(each, axis=0).max() > 1e-4
         np.testing.assert_allclose(found[name], np.mean(each, axis=0), atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("models", KINDS, indirect=True)
+def test_exported_ensemble_answers_like_its_files(models, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for index in range(3):
+        shutil.copytree(models[index % 2].path, f"models/squad{index}")
+    signatures, export = {}, serving.export_saved_model
+
+    def keep(found, *arguments, **options):
+        signatures.update(found)
+        return export(found, *arguments, **options)
+
+    monkeypatch.setattr(serving, "export_saved_model", keep)
+    arguments = documented("docs/experiments.md", "experiments.ensemble")
+    metrics = ensemble.main(cli.parse(ensemble.EnsembleConfig, arguments))
+    assert len(metrics["dev"]) == 4
+    exported = tf.saved_model.load("saved_models/squad/1")
+
+    class Model:
+        def predict(self, *columns, signature="serving_default", batch_size=0):
+            names = [spec.name for spec in signatures[signature].input_signature]
+            inputs = dict(zip(names, map(tf.constant, columns), strict=True))
+            outputs = exported.signatures[signature](**inputs)
+            found = {name: x.numpy() for name, x in outputs.items()}
+            texts = {k: x for k, x in found.items() if x.dtype == object}
+            decode = np.vectorize(bytes.decode, "O")
+            return found | {name: decode(x) for name, x in texts.items()}
+
+    task = ensemble.open_task(options(models, tmp_path), models)
+    _, rows = answers(task, Model())
+    check_files(task, rows, tmp_path / "models/squad")
 
 
 @pytest.mark.slow
