@@ -25,6 +25,8 @@ Weights = Mapping[str, Callable[[], np.ndarray]]
 METRICS = "metrics.json"
 TOKEN_EMBEDDING = "embeddings/token_embedding/embeddings"
 _LAYER = "encoder_layer_"
+# Attributes that follow from the folder.
+_NOT_STORED = {"path", "format", "weights"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -89,6 +91,11 @@ class Checkpoint:
         if self.weights:
             lines.append(f"{len(self.weights)} weights found.")
         return lines
+
+    def attributes(self) -> dict[str, Any]:
+        """Returns the attributes that a model directory stores, by name."""
+        names = {field.name for field in dataclasses.fields(Checkpoint)}
+        return {name: getattr(self, name) for name in names - _NOT_STORED}
 
     @property
     def max_sequence_length(self) -> int:

@@ -111,10 +111,11 @@ def open_tokenizer(
         ValueError: A file is missing or damaged, files contradict each other, or a
             setting is not supported. The message names file, setting and value.
     """
-    names = [f"{family.name}Tokenizer" for family in FAMILIES.values()]
-    names = (*names, *(f"{name}Fast" for name in names), *_GENERIC_CLASSES)
-    check_fields(path, model_config, tokenizer_class=names)
-    config = read_json_object(path / _CONFIG, tokenizer_class=names, **_FIELDS)
+    ends = ("Tokenizer", "TokenizerFast")
+    classes = [family.name + end for family in FAMILIES.values() for end in ends]
+    fields = {"tokenizer_class": (*classes, *_GENERIC_CLASSES)}
+    check_fields(path, model_config, **fields)
+    config = read_json_object(path / _CONFIG, **fields, **_FIELDS)
     config = {key: value for key, value in config.items() if value is not None}
     sentence = read_json_object(path / _SENTENCE_CONFIG, **_SENTENCE_FIELDS)
     name = config.get("tokenizer_class") or model_config.get("tokenizer_class")

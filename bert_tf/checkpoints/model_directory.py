@@ -134,18 +134,6 @@ def _open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
 
 # --- Model directories -----------------------------------------------------------
 
-# The attributes of a checkpoint that a model directory has.
-_WRITTEN = (
-    "architecture",
-    "vocabulary",
-    "lowercase",
-    "rules",
-    "head",
-    "options",
-    "encoder",
-    "source",
-)
-
 # Entries of a head that follow from the weights or the data.
 _NOT_COMPARED = {"decision", "newly_initialized"}
 
@@ -172,8 +160,7 @@ class ModelDirectory(Checkpoint):
             path: The folder. If it is remote, `storage.upload` copies the files there.
             resumable: Names of `options` that may differ from the earlier run.
             write: Whether to write files. With several workers, only one writes.
-            **attributes: `architecture`, `vocabulary`, `lowercase`, `rules`, `head`,
-                `options`, `encoder` and `source` of the model directory.
+            **attributes: Those of the model directory, see `Checkpoint.attributes`.
 
         Raises:
             ValueError: The folder contains a model with another configuration. The
@@ -319,8 +306,8 @@ def write_checkpoint(
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(f"{path} already exists. Choose another folder.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    attributes = {name: getattr(checkpoint, name) for name in _WRITTEN}
-    attributes["options"] = options = cards.without_folders(checkpoint.options)
+    options = cards.without_folders(checkpoint.options)
+    attributes = checkpoint.attributes() | {"options": options}
     with storage.atomic_path(path) as unfinished:
         directory = ModelDirectory.create(unfinished, **attributes)
         text = cards.model_card(path.name, checkpoint, options, **card)

@@ -84,18 +84,12 @@ def fine_tune(
     content = {f"{k}_content": v.fingerprint() if v else "" for k, v in content.items()}
     if task.held_out:
         content["train_file_content"] = _content(options.train_file)
-    directory = ModelDirectory.create(
-        options.output,
-        architecture=encoder.architecture,
-        vocabulary=encoder.vocabulary,
-        lowercase=encoder.lowercase,
-        rules=encoder.rules,
-        encoder=encoder.encoder,
-        source=encoder.source,
-        head={"kind": task.kind, **task.settings},
-        options=task.options.to_dict() | content,
-        resumable=options.resumable(),
-    )
+    new = {
+        "head": {"kind": task.kind, **task.settings},
+        "options": task.options.to_dict() | content,
+    }
+    attributes, resumable = encoder.attributes() | new, options.resumable()
+    directory = ModelDirectory.create(options.output, resumable=resumable, **attributes)
     with storage.exclusive(directory.path), devices.errors():
         if task.held_out:
             data.write_table(directory.path / _HELD_OUT, task.held_out)
