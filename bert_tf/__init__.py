@@ -22,6 +22,8 @@ if os.name == "nt":
 
 __version__ = "0.1.0"
 
+lazy.hide_tensorflow_logs()
+
 # TensorFlow reads this variable when it is imported. Without it, oneDNN's kernels are
 # off on x86 processors that have none of AVX512-VNNI, AVX512-BF16 and AMX.
 if platform.machine().lower() in ("x86_64", "amd64"):

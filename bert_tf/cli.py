@@ -363,7 +363,7 @@ def run(
         **modes: Other uses of the command with flags of their own: the options class
             by the name of its flag that selects the mode. Its docstring is the help.
     """
-    lazy.silence_tensorflow_import()
+    lazy.skip_keras_wrappers()
     arguments = sys.argv[1:]
     names = {a.lstrip("-").partition("=")[0] for a in arguments if a.startswith("-")}
     mode = next((name for name in modes if name in names), None)

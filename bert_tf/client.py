@@ -71,12 +71,18 @@ class Client:
 
     def __init__(self, address: str = "127.0.0.1:8500"):
         self._channel = grpc.insecure_channel(address, _CHANNEL_OPTIONS)
-        self._messages = import_messages("tensorflow_serving.apis.predict_pb2")
-        self._predict = self._channel.unary_unary(
-            "/tensorflow.serving.PredictionService/Predict",
-            request_serializer=self._messages.PredictRequest.SerializeToString,
-            response_deserializer=self._messages.PredictResponse.FromString,
-        )
+        api = "tensorflow_serving.apis"
+        self._predict = import_messages(f"{api}.predict_pb2")
+        self._metadata = import_messages(f"{api}.get_model_metadata_pb2")
+        services = {"Predict": self._predict, "GetModelMetadata": self._metadata}
+        self._methods = {
+            name: self._channel.unary_unary(
+                f"/tensorflow.serving.PredictionService/{name}",
+                request_serializer=getattr(x, f"{name}Request").SerializeToString,
+                response_deserializer=getattr(x, f"{name}Response").FromString,
+            )
+            for name, x in services.items()
+        }
 
     def __enter__(self) -> Client:
         return self
@@ -113,23 +119,43 @@ class Client:
             PredictError: The server rejected the request, did not answer in time, or
                 sent tensors whose values do not fit their dtype and shape.
         """
-        request = self._messages.PredictRequest(
-            model_spec={
-                "name": model,
-                "signature_name": signature,
-                "version": None if version is None else {"value": version},
-            },
+        request = self._predict.PredictRequest(
+            model_spec=_model_spec(model, version) | {"signature_name": signature},
             inputs={name: _to_proto(name, value) for name, value in inputs.items()},
         )
-        try:
-            response = self._predict(request, timeout=timeout)
-        except grpc.RpcError as error:
-            raise PredictError(error.code().name, error.details()) from None
+        response = self._call("Predict", request, timeout)
         outputs = sorted(response.outputs.items())  # They have no order.
         try:
             return {name: serving.tensors.to_array(proto) for name, proto in outputs}
         except (ValueError, OverflowError) as error:
             raise PredictError("INTERNAL", f"Malformed answer: {error}") from error
+
+    def input_ranks(
+        self, model: str, *, signature: str, version: int | None, timeout: float
+    ) -> dict[str, int]:
+        """Returns the rank of each input of a signature, by name.
+
+        The arguments and `PredictError` are those of `predict`.
+        """
+        request = self._metadata.GetModelMetadataRequest(
+            model_spec=_model_spec(model, version), metadata_field=["signature_def"]
+        )
+        response = self._call("GetModelMetadata", request, timeout)
+        found = self._metadata.SignatureDefMap()
+        response.metadata["signature_def"].Unpack(found)
+        inputs = found.signature_def[signature].inputs
+        return {name: len(x.tensor_shape.dim) for name, x in inputs.items()}
+
+    def _call(self, name: str, request: Any, timeout: float) -> Any:
+        """Calls a method of the service and returns its response."""
+        try:
+            return self._methods[name](request, timeout=timeout)
+        except grpc.RpcError as error:
+            raise PredictError(error.code().name, error.details()) from None
+
+
+def _model_spec(model: str, version: int | None) -> dict[str, Any]:
+    return {"name": model, "version": None if version is None else {"value": version}}
 
 
 def predict(
@@ -195,7 +221,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
     request, status = vars(options), 0
     with Client(address := request.pop("address")) as client:
-        for line in [b""] if inputs else filter(bytes.strip, sys.stdin.buffer):
+        if inputs:
+            _check_inputs(client, inputs, address, request)
+        lines = filter(bytes.strip, sys.stdin.buffer)
+        for line in [b""] if inputs else lines:
             try:
                 example = inputs or _parse_line(line)
                 batch = {name: [value] for name, value in example.items()}
@@ -203,12 +232,37 @@ def main(argv: Sequence[str] | None = None) -> int:
                 answer = {k: serving.tensors.to_lists(x)[0] for k, x in outputs}
             except (ValueError, PredictError) as error:
                 if inputs:
-                    sent = ", ".join(f"--{name}" for name in inputs)
-                    sys.exit(f"error: {error} (--address={address}, inputs: {sent})")
+                    sys.exit(f"error: {error}")
                 status, answer = 1, {"error": str(error)}
             decode = lambda x: x.decode("utf-8", "surrogateescape")  # noqa: E731
             print(json.dumps(answer, ensure_ascii=False, default=decode), flush=True)
     return status
+
+
+def _check_inputs(
+    client: Client, inputs: Mapping[str, Any], address: str, request: Mapping[str, Any]
+) -> None:
+    """Ends the command if the flags are not inputs of the signature."""
+    try:
+        ranks = client.input_ranks(**request)
+    except PredictError as error:
+        sent = ", ".join(f"--{name}" for name in inputs)
+        hint = f". Is --address={address} the server's? Inputs: {sent}."
+        sys.exit(f"error: {error}{hint if error.code == 'UNAVAILABLE' else ''}")
+    for name, value in inputs.items():
+        if ranks and name not in ranks:
+            names = ", ".join(f"--{x}" for x in sorted(ranks))
+            sys.exit(
+                f"error: --{name} is no input of the signature, whose inputs are "
+                f"{names}, and no option: --address, --signature, --version, --timeout."
+            )
+        if isinstance(value, list) and ranks.get(name) == 1:
+            sys.exit(
+                f"error: --{name} must occur once. For several examples, write JSON "
+                "objects to standard input, one a line."
+            )
+        if not value:
+            print(f"warning: --{name} is empty.", file=sys.stderr)
 
 
 def _parse_line(line: bytes) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Imports of slow packages: at their first use, and in commands without log lines.
+"""Imports of slow packages: lazy, and without the log lines of TensorFlow.
 
 `lazy_import` returns a proxy for a module that takes seconds to import, so that
 `--help` does not wait for it. `exports` gives a package the names listed in its
@@ -100,6 +100,40 @@ def exports(
     return __getattr__, lambda: sorted(modules), sorted(modules)
 
 
+# --- TensorFlow ------------------------------------------------------------------
+
+# TensorFlow's C++ code writes to file descriptor 2 before it reads its log level, for
+# example that there is no GPU. No public setting hides these lines (tensorflow#100442).
+# So the descriptor points to /dev/null during the import, unless the machine has a GPU.
+# Set TF_CPP_MIN_LOG_LEVEL=0 to see all lines.
+
+# Packages that the import of TensorFlow skips.
+_skipped: set[str] = set()
+
+
+def hide_tensorflow_logs() -> None:
+    """Sets TensorFlow's log level, and on CPUs hides the lines of a later import.
+
+    `import bert_tf` calls it. Errors of C++ code are logged only on machines with a
+    GPU: on CPUs, oneDNN logs one for each type that it does not support. Errors that
+    stop a command are raised.
+
+    Does nothing if TF_CPP_MIN_LOG_LEVEL asks for more than errors.
+    """
+    has_gpu = bool(glob.glob("/dev/nvidia[0-9]*"))
+    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if has_gpu else "3")
+    if not has_gpu and level in ("2", "3") and "tensorflow" not in sys.modules:
+        sys.meta_path.insert(0, _TensorFlowFinder())
+
+
+def skip_keras_wrappers() -> None:
+    """Skips packages for which Keras has wrappers that no command uses.
+
+    Importing them took 1.7 of the 4.1 s of processor time of `import tensorflow`.
+    """
+    _skipped.update(("matplotlib", "sklearn"))
+
+
 def require_backend(feature: str, *allowed: str, fix: str = "") -> None:
     """Checks that Keras uses one of the allowed backends, without importing it.
 
@@ -117,32 +151,7 @@ def require_backend(feature: str, *allowed: str, fix: str = "") -> None:
         )
 
 
-# --- Commands --------------------------------------------------------------------
-
-# Packages for which Keras has wrappers that no command uses. Importing them took 1.7 of
-# the 4.1 s of processor time of `import tensorflow`.
-_SKIPPED = {"matplotlib", "sklearn"}
-
-
-def silence_tensorflow_import() -> None:
-    """Hides what TensorFlow logs when it is imported later; for commands.
-
-    TensorFlow's C++ code writes to file descriptor 2 before it reads its log level, for
-    example that there is no GPU. No public setting hides these lines
-    (tensorflow#100442). So the descriptor points to /dev/null during the import, unless
-    the machine has a GPU. Later, errors of C++ code are logged only on machines with a
-    GPU: on CPUs, oneDNN logs one for each type that it does not support. Errors that
-    stop a command are raised.
-
-    Does nothing if TF_CPP_MIN_LOG_LEVEL asks for more than errors.
-    """
-    has_gpu = bool(glob.glob("/dev/nvidia[0-9]*"))
-    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if has_gpu else "3")
-    if not has_gpu and level in ("2", "3") and "tensorflow" not in sys.modules:
-        sys.meta_path.insert(0, _QuietFinder())
-
-
-class _QuietFinder(importlib.abc.MetaPathFinder):
+class _TensorFlowFinder(importlib.abc.MetaPathFinder):
     """Finds TensorFlow as Python does, and imports it quietly."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
@@ -158,7 +167,7 @@ class _QuietFinder(importlib.abc.MetaPathFinder):
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Hides lines on file descriptor 2, and packages from Keras."""
-    hidden = _SKIPPED - sys.modules.keys()
+    hidden = _skipped - sys.modules.keys()
     sys.modules.update(dict.fromkeys(hidden))  # Their import raises ImportError.
     stderr = os.dup(2)
     with open(os.devnull, "w") as nowhere:

@@ -178,7 +178,7 @@ def _terminate_workers(error: type[BaseException] | None, *_: Any) -> None:
 
 def _start_worker() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # Leave accelerators to training.
-    lazy.silence_tensorflow_import()
+    lazy.skip_keras_wrappers()
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
