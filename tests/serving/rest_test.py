@@ -225,6 +225,22 @@ def test_invalid_http(port, request_, status, message):
     assert message in json.loads(body)["error"]
 
 
+def test_go_ahead_only_for_bodies_below_the_limit(port):
+    expect = POST + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(expect % len(BODY))
+        assert connection.recv(99).startswith(b"HTTP/1.1 100 ")
+        connection.sendall(BODY)
+        assert connection.recv(999).startswith(b"HTTP/1.1 200 ")
+    assert exchange(port, expect % (65 << 20))[0] == 413
+
+
+@pytest.mark.parametrize("host", [b"http://x:8501", b"HTTPS://x"])
+def test_targets_with_the_host(port, host):
+    """RFC 9112, 3.2.2: proxies send them."""
+    assert exchange(port, b"GET " + host + STATUS[1:] + b"\r\n")[0] == 200
+
+
 def test_head_has_no_body(port):
     length = str(len(exchange(port, b"GET" + STATUS + b"\r\n")[2]))
     status, headers, body = exchange(port, b"HEAD" + STATUS + b"\r\n")
@@ -258,3 +274,17 @@ def test_connections_above_the_limit_are_closed(port, monkeypatch):
         connection.close()
     monkeypatch.undo()
     assert predict(port, {"instances": ["ab"]})[0] == 200
+
+
+def test_clients_that_do_not_read_lose_their_connection(port, monkeypatch):
+    monkeypatch.setattr(rest, "_TIMEOUT_SECONDS", 1.5)
+    text = json.dumps({"instances": ["x" * (16 << 20)]}).encode()
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(text) + text)
+        assert connection.recv(12) == b"HTTP/1.1 200"
+        time.sleep(2)
+        received = 0
+        with contextlib.suppress(ConnectionError):
+            while part := connection.recv(1 << 20):
+                received += len(part)
+    assert received < len(text)
