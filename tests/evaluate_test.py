@@ -16,6 +16,7 @@ from bert_tf.text import Vocabulary
 from tests.toy.models import encoder_inputs, model_directory, randomize_weights
 from tests.toy.records import write_both_splits
 
+pytestmark = pytest.mark.usefixtures("eagerly")
 TEXT = "\n\n".join(f"the cat sat on mat {c}. " * n for n, c in enumerate("abcdefgh", 1))
 
 

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf import heads
+from bert_tf import data, heads
 from tests.toy.checkpoints import assert_equal
 
 ROWS, LENGTH = 8, 6
@@ -112,6 +112,30 @@ def test_learning_rates_of_keras():
     halve = keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 / (epoch + 1))
     fit(model, epochs=2, callbacks=[halve])
     close(model.optimizer.learning_rate, 0.05)
+
+
+def test_moving_average_of_weights():
+    model = classifier(keras.optimizers.SGD(0.5, use_ema=True, ema_momentum=0.5))
+    weight, values = model.trainable_variables[0], []
+    for rows in (slice(4), slice(4, 8)):
+        model.train_on_batch({name: x[rows] for name, x in X.items()}, Y[rows])
+        values.append(np.array(weight))
+    model.optimizer.finalize_variable_values(model.trainable_variables)
+    close(weight, np.mean(values, axis=0), atol=1e-6)
+
+
+def test_early_stopping_and_loggers(tmp_path):
+    callbacks, file = keras.callbacks, tmp_path / "log.csv"
+    model = classifier(keras.optimizers.SGD(10.0))
+    stop = callbacks.EarlyStopping("val_loss", restore_best_weights=True)
+    board = callbacks.TensorBoard(str(tmp_path), write_graph=False)
+    given = [stop, callbacks.CSVLogger(str(file)), board]
+    history = fit(model, epochs=5, callbacks=given, validation_data=(X, Y))
+    assert len(history["loss"]) < 5
+    assert model.evaluate(X, Y, verbose=0)[0] == pytest.approx(min(history["val_loss"]))
+    logged = [float(row["loss"]) for row in data.read_table(file)]
+    assert logged == pytest.approx(history["loss"])
+    assert [*tmp_path.rglob("events.*")]
 
 
 def test_frozen_layers_stay_the_same():
