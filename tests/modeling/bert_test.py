@@ -10,8 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import keras_private, modeling
-from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
-from bert_tf.modeling.config import ACTIVATIONS
+from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer, fused
 from tests.toy.checkpoints import assert_equal
 from tests.toy.gradients import in_graph, kept_tensors, value_and_gradients
 from tests.toy.models import encoder_inputs
@@ -75,7 +74,7 @@ def test_packed_rows_give_the_logits_of_unpacked_rows(pretrainer, one_layer):
         np.testing.assert_allclose(found, expected, atol=2e-6)
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", fused.ACTIVATIONS)
 def test_layers_in_training_equal_inference(one_layer, activation):
     layer = modeling.EncoderLayer(dataclasses.replace(one_layer, activation=activation))
     x, mask = 3 * keras.random.normal((1, 50, 16), seed=1), np.ones((1, 50))
