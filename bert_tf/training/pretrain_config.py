@@ -18,7 +18,7 @@ optimizers = lazy_import("bert_tf.training.optimizers")  # For `--help`.
 class PretrainConfig(cli.Options):
     """Options of `python -m bert_tf.pretrain`."""
 
-    RECIPES: ClassVar = {
+    RECIPES: ClassVar[dict[str, dict[str, object]]] = {
         "paper": {},
         "short": {
             "optimizer": "muon",
