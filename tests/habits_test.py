@@ -69,7 +69,7 @@ class OwnStep(heads.SequenceClassifier):
         return {"own": loss}
 
 
-def assert_trains_alike(model, **options):
+def assert_trains_alike(model, /, **options):
     expected = trained(**options).get_weights()
     assert_equal(trained(model).get_weights(), expected, atol=1e-5)
 
