@@ -30,6 +30,7 @@ import dataclasses
 import functools
 import glob
 import itertools
+import os
 import pathlib
 import random
 import re
@@ -73,7 +74,7 @@ def main(options: SpeedConfig) -> None:
             versions[precision] = pathlib.Path(folder) / precision / "1"
         workers = {}
         for name, (load, precision) in IMPLEMENTATIONS.items():
-            path = versions[precision] if load is _export else options.model
+            path = versions[precision] if load is load_export else options.model
             source = Source(path, precision, options.threads, sentences, folder)
             try:
                 workers[name] = measure.Worker(load, source)
@@ -109,18 +110,21 @@ class Source(NamedTuple):
 
     path: str | pathlib.Path
     precision: str
-    threads: int  # 0 for the default.
+    threads: int  # Within ops and between ops; 0 for the defaults.
     sentences: Sequence[str]  # To calibrate with.
     folder: str  # For files.
+    threads_between_ops: int | None = None  # None: `threads`.
 
 
-def _export(source: Source) -> Embed:
+def load_export(source: Source) -> Embed:
     """Loads an export into a session, as TensorFlow Serving does."""
     import tensorflow as tf
     import tensorflow_text  # noqa: F401
 
     tf.config.threading.set_intra_op_parallelism_threads(source.threads)
-    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=source.threads)
+    threads = source.threads_between_ops
+    threads = source.threads if threads is None else threads
+    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=threads)
     session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
     load, path = tf.compat.v1.saved_model.loader.load, str(source.path)
     with session.graph.as_default():
@@ -172,13 +176,10 @@ def _write_onnx(source: Source) -> str:
     return path
 
 
-def _onnx(source: Source) -> Embed:
-    import onnx
-    import onnxruntime
-    from onnxruntime import quantization
+def _write_fused(source: Source, path: str) -> None:
+    """Writes an ONNX file with the fused ops of ONNX Runtime."""
     from onnxruntime.transformers import optimizer
 
-    path = f"{source.folder}/fused.onnx"
     bert = _torch_mean(source.path).bert.config
     optimized = optimizer.optimize_model(
         _write_onnx(source),
@@ -190,6 +191,16 @@ def _onnx(source: Source) -> Embed:
     if fused["Attention"] != layers:
         raise ValueError(f"ONNX Runtime must fuse all {layers} layers. Got: {fused}")
     optimized.save_model_to_file(path)
+
+
+def load_onnx(source: Source) -> Embed:
+    import onnx
+    import onnxruntime
+    from onnxruntime import quantization
+
+    path = f"{source.folder}/fused.onnx"
+    if not os.path.exists(path):
+        _write_fused(source, path)
     if source.precision == "int8":
         types = {"DefaultTensorType": onnx.TensorProto.FLOAT}  # The fused ops hide it.
         fused, path = path, f"{source.folder}/int8.onnx"
@@ -255,10 +266,10 @@ def _tokenizer(
 
 # Name -> function, precision. The first is the reference.
 IMPLEMENTATIONS = {
-    "bert_tf float32": (_export, "float32"),
-    "bert_tf mixed_bfloat16": (_export, "mixed_bfloat16"),
-    "ONNX Runtime float32": (_onnx, "float32"),
-    "ONNX Runtime int8": (_onnx, "int8"),
+    "bert_tf float32": (load_export, "float32"),
+    "bert_tf mixed_bfloat16": (load_export, "mixed_bfloat16"),
+    "ONNX Runtime float32": (load_onnx, "float32"),
+    "ONNX Runtime int8": (load_onnx, "int8"),
     "OpenVINO float32": (_openvino, "float32"),
     "OpenVINO bfloat16": (_openvino, "bfloat16"),
     "OpenVINO int8": (_openvino, "int8"),

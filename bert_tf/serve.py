@@ -68,8 +68,10 @@ def base_paths(options: ServeConfig) -> dict[str, str]:
     return models
 
 
-def _save_memory() -> None:
-    """Sets options of oneDNN and malloc; see docs/serving.md#memory."""
+def _set_options() -> None:
+    """Sets options of TensorFlow, oneDNN and malloc; see docs/serving.md#speed."""
+    if cli.num_cores() <= 4:
+        os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "4096")
     if set_option := getattr(ctypes.CDLL(None), "mallopt", None):
         set_option(-8, 2)  # M_ARENA_MAX of the GNU C library.
@@ -82,7 +84,7 @@ def main(options: ServeConfig) -> None:
         ValueError: The options are invalid, a port is in use, or a model does not load.
     """
     models = base_paths(options)
-    _save_memory()
+    _set_options()
     stopped = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ends the process while models load.
     print("This server is for development. Use TensorFlow Serving in production.")

@@ -37,6 +37,10 @@ BENCHMARKS = {
         {"model": "bert", "texts": "text.txt", "batches": 1, "seconds": 0.1},
         34,
     ),
+    "serving_threads": (
+        {"model": "bert", "texts": "text.txt", "rounds": 1, "seconds": 0.01},
+        2,
+    ),
     "training_step": (
         SIZE
         | {"packed": "records", "unpacked": "records", "steps": 2}
