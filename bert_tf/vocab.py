@@ -60,9 +60,9 @@ def main(options: VocabularyConfig) -> None:
     prefix = os.path.join(folder, f".{name}.words-")
     state = hashlib.sha256(repr((texts, options.lowercase)).encode()).hexdigest()[:12]
     count = functools.partial(data.count_part, options.lowercase)
-    jobs, counts = data.group_parts(texts), text.count_words(())
-    for found in data.run_jobs(count, jobs, f"{prefix}{state}-", options):
-        counts.update(found)
+    jobs = data.group_parts(texts)
+    counts = data.run_jobs(count, jobs, f"{prefix}{state}-", options)
+    counts = text.WordCounts.total(counts)
     vocabulary = text.learn_vocabulary(counts, options.vocabulary_size)
     vocabulary.write(output)
     data.remove_results(prefix)

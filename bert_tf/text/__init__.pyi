@@ -13,6 +13,7 @@ from bert_tf.text.vocabulary import guess_lowercase as guess_lowercase
 from bert_tf.text.word_pieces import Pieces as Pieces
 from bert_tf.text.word_pieces import character_offsets as character_offsets
 from bert_tf.text.word_pieces import substrings as substrings
+from bert_tf.text.wordpiece_trainer import WordCounts as WordCounts
 from bert_tf.text.wordpiece_trainer import count_words as count_words
 from bert_tf.text.wordpiece_trainer import learn_vocabulary as learn_vocabulary
 from bert_tf.text.wordpiece_trainer import split_words as split_words

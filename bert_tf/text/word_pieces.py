@@ -117,7 +117,8 @@ class WordPieces:
                 the memory.
             allow_mask: See `Tokenizer.tokenize`.
             with_offsets: Whether to compute the offsets.
-            max_pieces: The pieces of a text that the caller needs; None for all.
+            max_pieces: The first pieces of a text that the caller needs; None for all.
+                Further ones may be returned.
         """
         if tf.executing_eagerly() and len(text) > _TEXTS_AT_ONCE:
             parts = []

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a WordPiece vocabulary with the `tokenizers` library.
 
-Sentences are normalized and split into words by BERT's rules. The trainer then merges
+Texts are normalized and split into words by BERT's rules. The trainer then merges
 the most frequent pair of adjacent pieces until the vocabulary has the requested size.
 """
 
@@ -33,24 +33,29 @@ _MIN_FREQUENCY = 2
 
 
 class WordCounts(NamedTuple):
-    """How often normalized words and characters occur; `update` adds other counts."""
+    """How often normalized words and characters occur."""
 
     words: collections.Counter[str]
     characters: collections.Counter[str]
 
-    def update(self, other: Sequence[Mapping[str, int]]) -> None:
-        for counts, others in zip(self, other, strict=True):
-            counts.update(others)
+    @classmethod
+    def total(cls, counts: Iterable[Sequence[Mapping[str, int]]]) -> WordCounts:
+        """Returns the sums of `(words, characters)` of several texts."""
+        total = cls(collections.Counter(), collections.Counter())
+        for words, characters in counts:
+            total.words.update(words)
+            total.characters.update(characters)
+        return total
 
 
-def count_words(sentences: Iterable[str], lowercase: bool = True) -> WordCounts:
-    """Counts the words of sentences.
+def count_words(texts: Iterable[str], lowercase: bool = True) -> WordCounts:
+    """Counts the words of texts.
 
     Memory grows with the number of distinct words, not with the size of the text. Words
     that are so long that the tokenizer maps them to [UNK] are not counted.
 
     Args:
-        sentences: The sentences, whole ones, because `str.lower` maps a capital sigma
+        texts: Whole sentences or paragraphs, because `str.lower` maps a capital sigma
             at the end of a word to ς.
         lowercase: Whether to lowercase and strip accents.
     """
@@ -59,9 +64,9 @@ def count_words(sentences: Iterable[str], lowercase: bool = True) -> WordCounts:
     limit = normalization.GOOGLE_RULES.max_characters_per_word
     words: collections.Counter[str] = collections.Counter()
     raw: collections.Counter[str] = collections.Counter()
-    for sentence in map(str.lower, sentences) if lowercase else sentences:
-        raw.update(sentence)
-        words.update(sentence.translate(table).split())
+    for text in map(str.lower, texts) if lowercase else texts:
+        raw.update(text)
+        words.update(text.translate(table).split())
     characters: collections.Counter[str] = collections.Counter()
     for char, count in raw.items():
         for form in char.translate(table).replace(" ", ""):
