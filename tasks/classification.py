@@ -74,7 +74,7 @@ METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
 }
 
 # Metrics of own tables, by `problem`.
-_METRICS = {
+_TABLE_METRICS = {
     "classification": ("accuracy", "macro_f1"),
     "multi_label": ("micro_f1", "macro_f1"),
     "regression": finetuning.SCORE_METRICS,
@@ -130,7 +130,7 @@ class Classification(finetuning.TableTask):
         return finetuning.DataSet(
             texts=texts,
             label=options.label,
-            metrics=_METRICS[problem],
+            metrics=_TABLE_METRICS[problem],
             problem=problem,
             separator=options.label_separator or ",",
         )
@@ -234,6 +234,7 @@ class Classification(finetuning.TableTask):
         if self.in_windows:
             source = rows.row.numpy()
             share = np.float32(1 / np.bincount(source)[source])
+            # Weights of several labels are [N, L].
             weights = share if weights is None else (weights[source].T * share).T
             targets = None if targets is None else targets[source]
         columns = (None if x is None else tf.constant(x) for x in (targets, weights))

@@ -237,6 +237,8 @@ class ModelDirectory(Checkpoint):
             weights = sentence_transformers.write_dense(self.path, weights)
         return hugging_face.write_weights(self, weights)
 
+    # A directory to write is opened before it has weights: `weights` is empty.
+
     def read_weights(self) -> dict[str, np.ndarray]:
         return _open_folder(self.path).read_weights()
 

@@ -81,9 +81,7 @@ class CorpusConfig(TextConfig, PairConfig, JobOptions):
         common=True,
     )
     validation_input: str = cli.option(
-        "",
-        help="Text files for validation, in place of --held_out_share.",
-        common=True,
+        "", help="Text files for validation, in place of --held_out_share.", common=True
     )
     seed: int = cli.option(0, help="Seed of all random choices.", minimum=0)
 
@@ -99,8 +97,9 @@ def prepare_corpus(options: CorpusConfig) -> dict[str, Any]:
 
     Raises:
         ValueError: No file matches, a file is not UTF-8, the text has fewer than two
-            documents, the vocabulary is invalid or does not fit `lowercase`, or the
-            directory holds other results or is in use by another process.
+            documents for next sentence prediction, the vocabulary is invalid or does
+            not fit `lowercase`, or the directory holds other results or is in use by
+            another process.
         OSError: A file cannot be read or written, or a worker process was killed.
     """
     vocabulary = Vocabulary.from_file(options.vocabulary)
@@ -179,11 +178,7 @@ def _settings(
 
 
 def _parts(options: CorpusConfig, texts: _Texts) -> list[Part]:
-    """Divides the text into parts.
-
-    Raises:
-        ValueError: The text has fewer than two documents.
-    """
+    """Divides the text into parts; see `_scan`."""
     share = 0 if texts["validation"] else options.held_out_share
     train, held_out = _scan(texts["train"], share, options)
     train, validation = group_parts(train), group_parts(texts["validation"])
@@ -209,10 +204,10 @@ def _scan(
 
     Returns:
         The ranges without those that have no documents, as far as they were read; and
-        the largest `content_share` of documents to hold out.
+        the largest `content_share` of documents to hold out, -1 for none.
 
     Raises:
-        ValueError: The text has fewer than two documents.
+        ValueError: The text has fewer than two documents for next sentence prediction.
     """
     ranges, found = split_texts(files), []
     shares: set[float] = set()
@@ -245,9 +240,7 @@ def _scan(
 
 
 def _manifest(
-    options: CorpusConfig,
-    vocabulary: Vocabulary,
-    results: Sequence[dict[str, Any]],
+    options: CorpusConfig, vocabulary: Vocabulary, results: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     """Returns the statistics of the records and the settings that readers need.
 
@@ -306,7 +299,8 @@ class Part:
         num_parts: Number of parts of the text.
         texts: The text.
         other_texts: Other text, for random segments if one document fills a block.
-        held_out: Documents whose `content_share` is at most this are validation data.
+        held_out: Documents whose `content_share` is at most this are validation data;
+            -1 for no document, 1 for all.
     """
 
     index: int
@@ -348,6 +342,7 @@ def write_part(
     counts, writers, paths, pairs_per_row = {}, {}, [], 1
     length, max_pairs = options.max_sequence_length, _MAX_PAIRS_PER_ROW
     with contextlib.ExitStack() as stack:
+        # The splits of the largest and the smallest share may be the same.
         for split in dict.fromkeys(map(part.split_of, (1, 0))):
             name = f"{split}-{part.index:05d}-of-{part.num_parts:05d}.tfrecord"
             paths.append(os.path.join(options.output, name))

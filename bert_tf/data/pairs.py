@@ -206,7 +206,7 @@ def pack(
     """Packs pairs into rows with online best fit (arXiv 2107.02027).
 
     Each pair goes to the open row with the least room that it fits in. Attention does
-    not cross the pairs of a row (see `BertBackbone`), so packing only replaces padding.
+    not cross the pairs of a row (see `UnpackRows`), so packing only replaces padding.
 
     Args:
         pairs: Pairs of at most `max_length` tokens.

@@ -201,7 +201,7 @@ class Records:
 
     @property
     def fingerprint(self) -> str:
-        """Number of rows, and a hash of the sizes and the beginnings of the files.
+        """Number of rows; hash of the vocabulary, file sizes and beginnings of files.
 
         Copies in other directories have the same one.
         """

@@ -166,6 +166,7 @@ class TableTask(Task):
         for path in paths:
             skip = data_set.skip_malformed and split == "train"
             table = data.Table(path, data_set.columns.get(split, ()), skip)
+            # Without the optional texts that the file lacks.
             known = {*table.columns} | {*data_set.texts} - optional
             texts = [column for column in data_set.texts if column in known]
             # The file must have these columns, but the objects of JSONL may lack them.
@@ -332,6 +333,7 @@ def _labeled(
         golds: How often it has each label.
         missing: The labels that mean that there is none.
     """
+    # None if the file has no labels. Those of a test set may all be missing.
     if golds.keys() <= (_NO_GOLD if split.startswith("test") else set()) | {None}:
         return [row._replace(gold=None) for row in rows]
     skipped = [gold for gold in golds if gold is None or gold in missing]

@@ -330,7 +330,7 @@ class Task(abc.ABC):
             The examples by split, with those that `--dev_share` and `--test_share`
             hold out.
         """
-        options, rest = self.options, 1.0
+        options, rest = self.options, 1.0  # `rest` is the share that is left.
         for name in ("dev", "test"):
             if not (share := getattr(options, f"{name}_share")):
                 continue

@@ -128,7 +128,7 @@ class FineTuning:
             model, trainable, devices = self._compiled(model, steps)
             state = training.TrainingState(directory, trainable)
             step = state.restore()
-        _check_unchanged(state, split)
+        _check_training_data(state, split)
         print(
             f"{len(split):,} training examples, {split.lengths.mean():.0f} tokens on "
             f"average; {options.epochs} epochs of {steps_per_epoch:,} steps; "
@@ -261,7 +261,7 @@ class FineTuning:
         return serving.export_saved_model(signatures, path, checkpoint=directory)
 
 
-def _check_unchanged(state: training.TrainingState, split: batching.Split) -> None:
+def _check_training_data(state: training.TrainingState, split: batching.Split) -> None:
     """Raises ValueError if a training resumes with other training data."""
     parts = split.rows.tokens, *split.rows.segment_starts
     content = functools.reduce(lambda crc, x: zlib.crc32(x.numpy(), crc), parts, 0)

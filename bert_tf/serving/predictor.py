@@ -59,10 +59,7 @@ def _load_model(checkpoint: Checkpoint, dtype: str) -> tuple[Head, keras.Model]:
 
 
 def head_signatures(
-    head: Head,
-    model: keras.Model,
-    *,
-    layers: Sequence[int] = (),
+    head: Head, model: keras.Model, *, layers: Sequence[int] = ()
 ) -> dict[str, Signature]:
     """Returns the signatures of a model, with an encoder that is fast at inference.
 
@@ -110,9 +107,10 @@ def load(
     checkpoint = open_checkpoint(path, head=head)
     if pairs:
         checkpoint = checkpoint.of_pairs()
+    # Another process may have another working directory, and the Hub a newer commit.
     path = os.fspath(path)
     if path.startswith("hf://"):
-        path = checkpoint.source  # With the commit.
+        path = checkpoint.source
     path = path if storage.is_remote(path) else os.path.abspath(path)
     reload = functools.partial(load, path, dtype=dtype, head=head, pairs=pairs)
     signatures = head_signatures(*_load_model(checkpoint, dtype))

@@ -54,7 +54,7 @@ def optimize_for_inference(
 
     Args:
         model: A functional model: a `BertBackbone`, or a model with a `BertBackbone` as
-            a layer. Others are returned as they are.
+            a layer. Others keep all of their layers.
         layers: Only for a `BertBackbone`: hidden states to return as additional outputs
             `layer_<n>` [B, S, H]. 0: embeddings, 1: first layer, -1: last layer.
     """

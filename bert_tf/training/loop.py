@@ -123,8 +123,7 @@ class TrainingLoop:
         Raises:
             DivergedError: A loss or a gradient is not finite.
         """
-        last, size = first_step + steps, interval_steps
-        iterator = None
+        last, iterator = first_step + steps, None
         # New ones for each phase: for other shapes, `tf.function` would make the shapes
         # dynamic, and these round differently. Resuming would not be bit-equal.
         self._steps = self.devices.steps(self.model, self._micro_batch_size)
@@ -137,7 +136,9 @@ class TrainingLoop:
                 new = {"logs": {}, "steps": 0, "seconds": 0.0, "gradient_norms": []}
                 interval = self.progress.setdefault("interval", new)
                 begin = self.step - interval["steps"]
-                end = min(begin + size - (begin - first_step) % size, last)
+                # A multiple of `interval_steps`, also if they have changed.
+                past = (begin - first_step) % interval_steps
+                end = min(begin + interval_steps - past, last)
                 while self.step < end:
                     start = time.perf_counter()
                     if iterator is None:
@@ -219,7 +220,13 @@ class TrainingLoop:
         return {f"val_{name}": value for name, value in self._metrics().items()}
 
     def report(self, logs: Mapping[str, float], step: int, text: str) -> None:
-        """Prints `text`, and writes metrics to the folder `logs` of the directory."""
+        """Prints `text`, and writes `logs` for TensorBoard.
+
+        Args:
+            logs: Metrics by name.
+            step: Where TensorBoard shows them: a step, or an epoch from 0.
+            text: The line to print.
+        """
         if not self.state.write:
             return
         self._bar.write(text)

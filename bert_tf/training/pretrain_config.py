@@ -248,7 +248,7 @@ def open_phases(
     paths = [*map(storage.real_path, options.records.split(","))]
     named = dict(zip(paths, options.records.split(",")))
     opened = {path: records_class(name) for path, name in named.items()}
-    for path, rate, warmup_steps, steps, *rows in zip(paths, *values):
+    for path, rate, warmup_steps, steps, batch_size, selection in zip(paths, *values):
         records = opened[path]
         read = sum(p.steps * p.batch_size for p in phases if p.records is records)
         first_step = phases[-1].end if phases else 0
@@ -258,5 +258,6 @@ def open_phases(
         schedule = optimizers.WarmupDecay(
             rate, warmup_steps, length, options.decay, start
         )
-        phases.append(Phase(records, read, first_step, schedule, steps, *rows))
+        sizes = steps, batch_size, selection
+        phases.append(Phase(records, read, first_step, schedule, *sizes))
     return phases

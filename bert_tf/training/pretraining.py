@@ -22,11 +22,7 @@ from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
 from bert_tf.data import Records
 from bert_tf.lazy import lazy_import
 from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer, encoder_name
-from bert_tf.training.distribution import (
-    Devices,
-    check_batch_size,
-    create_devices,
-)
+from bert_tf.training.distribution import Devices, check_batch_size, create_devices
 from bert_tf.training.loop import TrainingLoop, TrainingState
 from bert_tf.training.optimizers import AdamW, Lamb, Muon
 from bert_tf.training.pretrain_config import Phase, PretrainConfig, open_phases
@@ -153,7 +149,7 @@ def pretrain(
             if loop.step < last.end:
                 print("Shuffling rows and compiling the first step ...", flush=True)
             for phase in phases:
-                if loop.step <= phase.end:
+                if loop.step <= phase.end:  # At its end, the evaluation may be missing.
                     _train_phase(options, loop, phase, learns_pairs, after_evaluation)
             if options.optimizer == "muon":
                 with devices.scope():
