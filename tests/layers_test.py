@@ -178,10 +178,10 @@ def test_wheel_holds_all_modules_and_data_files(tmp_path):
     assert "bert_tf/py.typed" in expected
 
 
-# --- Rooms beside the way of the data --------------------------------------------
+# --- Optional modules ------------------------------------------------------------
 
-# Modules that few need. Each is deleted with its tests and the one line that names it.
-ROOMS = (
+# Modules that few need, and that others import at first use.
+OPTIONAL = (
     "bert_tf.checkpoints.google",
     "bert_tf.checkpoints.keras_hub",
     "bert_tf.checkpoints.model_card",
@@ -193,25 +193,25 @@ IMPORT = """
 import importlib, os, sys
 import keras, tensorflow, tensorflow_text
 import bert_tf
-rooms, modules = ([*filter(None, line.split())] for line in sys.stdin)
-for room in rooms:
+optional, modules = ([*filter(None, line.split())] for line in sys.stdin)
+for name in optional:
     if not (child := os.fork()):  # The slow imports are shared.
-        sys.modules[room] = None
+        sys.modules[name] = None
         for module in modules:
-            if module != room:
+            if module != name:
                 importlib.import_module(module)
         os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, room
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, name
 """
 
 
 @pytest.mark.slow
-def test_rooms_can_be_removed():
+def test_optional_modules_can_be_removed():
     """Without such a module, all others are imported; only its uses are errors."""
     ours = [m for m in CHECKOUT.modules if m.startswith(("bert_tf.", "tasks."))]
     done = subprocess.run(
         [sys.executable, "-c", IMPORT],
-        input="\n".join(" ".join(names) for names in (ROOMS, sorted(ours))),
+        input="\n".join(" ".join(names) for names in (OPTIONAL, sorted(ours))),
         cwd=ROOT,
         capture_output=True,
         text=True,
