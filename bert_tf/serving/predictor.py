@@ -37,11 +37,6 @@ def load_signatures(
     Raises:
         ValueError: The head is unclear, has no weights, or is not one of `heads.HEADS`.
     """
-    return head_signatures(*_load_model(checkpoint, dtype), layers=layers)
-
-
-def _load_model(checkpoint: Checkpoint, dtype: str) -> tuple[Head, keras.Model]:
-    """Returns the head of a checkpoint, and its model with weights."""
     keras_private.check_not_forked()
     heads.check_declared(checkpoint.head, checkpoint.path)
     tokenizer = Tokenizer.from_checkpoint(checkpoint)
@@ -55,7 +50,7 @@ def _load_model(checkpoint: Checkpoint, dtype: str) -> tuple[Head, keras.Model]:
         raise ValueError(f"{problem}; its answers would be random. Fine-tune it first.")
     if missing:
         logging.warning("%s (newly initialized)", problem)
-    return head, model
+    return head_signatures(head, model, layers=layers)
 
 
 def head_signatures(
@@ -113,8 +108,7 @@ def load(
         path = checkpoint.source
     path = path if storage.is_remote(path) else os.path.abspath(path)
     reload = functools.partial(load, path, dtype=dtype, head=head, pairs=pairs)
-    signatures = head_signatures(*_load_model(checkpoint, dtype))
-    return Predictor(checkpoint, signatures, reload)
+    return Predictor(checkpoint, load_signatures(checkpoint, dtype=dtype), reload)
 
 
 class Predictor:
