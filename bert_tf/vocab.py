@@ -61,8 +61,8 @@ def main(options: VocabularyConfig) -> None:
     state = hashlib.sha256(repr((texts, options.lowercase)).encode()).hexdigest()[:12]
     count = functools.partial(data.count_part, options.lowercase)
     jobs = data.group_parts(texts)
-    counts = data.run_jobs(count, jobs, f"{prefix}{state}-", options)
-    counts = text.WordCounts.total(counts)
+    parts = data.run_jobs(count, jobs, f"{prefix}{state}-", options)
+    counts = text.WordCounts.total(parts)
     vocabulary = text.learn_vocabulary(counts, options.vocabulary_size)
     vocabulary.write(output)
     data.remove_results(prefix)

@@ -81,11 +81,8 @@ class Tagging(finetuning.Task):
         rows = self.split({name: file.examples() for name, file in files.items()})
         self.data = dict(files)
         for name in rows if self.held_out else ():
-            file, lines = (
-                files.get(name, files["train"]),
-                {int(x.id) for x in rows[name]},
-            )
-            self.data[name] = file.select(lines)
+            file = files.get(name, files["train"])
+            self.data[name] = file.select({int(x.id) for x in rows[name]})
         train = self.data["train"]
         self.gold = {"train": train.tags()}
         types = sorted({t[2:] for tags in self.gold["train"] for t in tags if t != "O"})

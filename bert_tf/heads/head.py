@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bert_tf.text import Rows, Tokenizer
 
 # Feature sets (rows of table 7) -> slice of the embeddings (0) and the layers (1 to L).
+# Here, because `--help` of `tasks.tagging` lists them without importing Keras.
 FEATURES: Mapping[str, slice] = {
     "embeddings": slice(0, 1),
     "second_to_last": slice(-2, -1),

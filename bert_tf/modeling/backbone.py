@@ -296,9 +296,9 @@ class BertModel(EncoderModel):
         """`keras.Model.compile` with the model's losses and metrics as defaults.
 
         The metrics are defaults only if neither `loss` nor metrics are passed, and the
-        class does not override `train_step` or `compute_loss`. As in
-        Keras, a loss is the sum of the weighted losses divided by their number, and
-        `BertPretrainer`, whose data have weights that sum to one, has the weighted sum.
+        class does not override `train_step` or `compute_loss`. As in Keras, a loss is
+        the sum of the weighted losses divided by their number. `BertPretrainer`, whose
+        data have weights that sum to one, has the weighted sum.
 
         `jit_compile` is `backend.jit_compile()` by default.
 

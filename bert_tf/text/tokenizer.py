@@ -270,7 +270,10 @@ class Tokenizer(keras.layers.Layer):
         # To truncate pairs, the library tokenizers compare the sizes of whole texts.
         is_cut = len(texts) == 1 or self.rules.library == "google"
         needed = max_pieces if is_cut else None
-        ids = self._pieces.tokenize(text, allow_mask, False, needed).ids
+        pieces = self._pieces.tokenize(
+            text, allow_mask, with_offsets=False, max_pieces=needed
+        )
+        ids = pieces.ids
         sizes = tf.split(tf.cast(ids.row_lengths(), tf.int32), len(texts))
         sizes = truncate_sizes(sizes, max_pieces, self.rules.library)
         starts = tf.split(tf.cast(ids.row_starts(), tf.int32), len(texts))

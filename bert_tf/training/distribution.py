@@ -83,6 +83,7 @@ class Devices:
 
     @functools.cached_property
     def is_cpu(self) -> bool:
+        """Whether all devices are CPUs."""
         names = keras.distribution.list_devices()
         return all(name.startswith("cpu") for name in names)
 

@@ -245,6 +245,7 @@ def open_phases(
     rates = options.learning_rate, options.warmup_steps
     has_restarts = any(isinstance(value, tuple) for value in rates)
     phases: list[Phase] = []
+    # A folder is opened once, also if several phases name it.
     paths = [*map(storage.real_path, options.records.split(","))]
     named = dict(zip(paths, options.records.split(",")))
     opened = {path: records_class(name) for path, name in named.items()}
