@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from bert_tf import cli, training
@@ -64,8 +64,7 @@ class Ablation:
         name, title, claim: Those of its `report.Table`.
 
     Attributes:
-        table: The table. `write` writes it after each row, so that a report of an
-            unfinished ablation has the rows so far.
+        table: The table.
 
     Raises:
         ValueError: The file of data sets is invalid.
@@ -82,13 +81,16 @@ class Ablation:
             raise ValueError(f"--columns must be among {known}. Got {unknown}.")
         self.data_sets = {name: self.data_sets[name] for name in columns}
 
-    def chosen(self, rows: Iterable[Any]) -> list[tuple[int, Any]]:
-        """Returns the index and value of the rows of `--rows`."""
-        rows = list(rows)
-        wanted = self.options.rows or range(1, len(rows) + 1)
-        if not {*wanted} <= {*range(1, len(rows) + 1)}:
+    def rows(self, rows: Iterable[Any]) -> Iterator[Any]:
+        """Yields the rows of `--rows`; writes and prints the table after each."""
+        rows = dict(enumerate(rows, 1))
+        wanted = self.options.rows or rows
+        if not rows.keys() >= {*wanted}:
             raise ValueError(f"--rows must be from 1 to {len(rows)}. Got {wanted}.")
-        return [(number - 1, rows[number - 1]) for number in wanted]
+        for number in wanted:
+            yield rows[number]
+            text = report.write(self.table, self.runs.folder, self.runs.used.values())
+            print(f"\n{text}", flush=True)
 
     def pretrain(self, encoder_class: type | None = None, **changes: Any) -> Run:
         """Returns the pre-training of a row, with options that differ from the scale's.
@@ -132,13 +134,17 @@ class Ablation:
             paper: The paper's score.
             column: The column, with {} for the name of the data set that is used.
             **settings: Options of the task that differ from those in the file, and
-                other arguments of `Runs.fine_tune`.
+                other arguments of `Runs.fine_tune`. With `features`, the LSTM layers
+                are as wide as the encoder and the learning rate is 1e-3 by default.
         """
         if not (found := self.data_sets.get(data_set)):
             return
         column = column.format(found.name)
         if found.name != data_set and paper is not None:
             column += f" (paper: {data_set})"
+        if settings.get("features"):
+            units = int(SCALES[self.options.scale]["size"].split("/")[1])
+            settings = {"lstm_units": units, "learning_rate": 1e-3} | settings
         settings = {**found.options, **settings, "init_from": str(path)}
         settings["precision"] = self.options.precision
         runs = [
@@ -146,8 +152,3 @@ class Ablation:
             for seed in range(self.options.restarts)
         ]
         self.table.add(row, column, [run.score for run in runs], paper)
-
-    def write(self) -> None:
-        """Writes and prints the table so far."""
-        text = report.write(self.table, self.runs.folder, self.runs.used.values())
-        print(f"\n{text}", flush=True)

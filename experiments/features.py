@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bert_tf import cli
 
-from .ablation import SCALES, Ablation, AblationConfig
+from .ablation import Ablation, AblationConfig
 
 CLAIM = """The paper: two BiLSTM layers on the concatenation of the last four layers are
 0.3 points below fine-tuning; the embeddings alone are far below."""
@@ -31,14 +31,9 @@ ROWS = {
 def main(options: AblationConfig) -> None:
     """Trains what is not finished, and writes the report."""
     study = Ablation(options, "features", "Features (table 7)", CLAIM)
-    path = study.pretrain().path
-    units = int(SCALES[options.scale]["size"].split("/")[1])
-    for _, (features, paper) in study.chosen(ROWS.items()):
-        row = features.replace("_", " ") or "fine-tuned"
-        settings = {"features": features, "lstm_units": units, "learning_rate": 1e-3}
-        settings = settings if features else {}
-        study.fine_tune(row, "NER", path, paper, **settings)
-        study.write()
+    for features, paper in study.rows(ROWS.items()):
+        row, path = features.replace("_", " ") or "fine-tuned", study.pretrain().path
+        study.fine_tune(row, "NER", path, paper, features=features)
 
 
 if __name__ == "__main__":

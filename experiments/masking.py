@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bert_tf import cli
 
-from .ablation import SCALES, Ablation, AblationConfig
+from .ablation import Ablation, AblationConfig
 
 CLAIM = """The paper: fine-tuning is robust to the mixture; frozen features suffer if
 selected tokens are always [MASK]. Rows: percentages of the selected tokens that are
@@ -31,17 +31,14 @@ ROWS = {
 def main(options: AblationConfig) -> None:
     """Trains what is not finished, and writes the report."""
     study = Ablation(options, "masking", "Masking (table 8)", CLAIM)
-    units = int(SCALES[options.scale]["size"].split("/")[1])
-    for _, (mixture, paper) in study.chosen(ROWS.items()):
+    for mixture, paper in study.rows(ROWS.items()):
         row, (mask, _, random) = "/".join(map(str, mixture)), mixture
         rates = {"mask_token_rate": mask / 100, "random_token_rate": random / 100}
         path = study.pretrain(**rates).path
         study.fine_tune(row, "MNLI", path, paper[0])
         study.fine_tune(row, "NER", path, paper[1])
-        frozen = {"features": "concat_last_four", "lstm_units": units}
-        frozen |= {"learning_rate": 1e-3, "column": "{}, features"}
+        frozen = {"features": "concat_last_four", "column": "{}, features"}
         study.fine_tune(row, "NER", path, paper[2], **frozen)
-        study.write()
 
 
 if __name__ == "__main__":

@@ -35,13 +35,12 @@ def main(options: AblationConfig) -> None:
     study = Ablation(options, "model_size", "Model size (table 6)", CLAIM)
     study.table.lower_is_better = frozenset({"perplexity"})
     sizes = BASE if options.scale == "base" else SMALL
-    for _, (size, (theirs, paper)) in study.chosen(zip(sizes, BASE.items())):
+    for size, (theirs, paper) in study.rows(zip(sizes, BASE.items())):
         row = size if size == theirs else f"{size} ({theirs})"
         model = study.pretrain(size=size)
         study.table.add(row, "perplexity", [model.score], paper[0])
         for data_set, score in zip(("MNLI", "MRPC", "SST-2"), paper[1:]):
             study.fine_tune(row, data_set, model.path, score)
-        study.write()
 
 
 if __name__ == "__main__":

@@ -30,14 +30,13 @@ def main(options: AblationConfig) -> None:
         "masked LM": {},
         "left-to-right": {"encoder_class": encoder, **left_to_right.LEFT_TO_RIGHT},
     }
-    for _, (line, changes) in study.chosen(lines.items()):
+    for line, changes in study.rows(lines.items()):
         model = study.pretrain(**changes)
         total = model.options["steps"]
         for share in range(1, SHARES + 1):
             path = model.path / "checkpoints" / f"step-{total // SHARES * share}"
             row = 100 * share // SHARES
             study.fine_tune(row, "MNLI", path, column=f"{{}}, {line}")
-        study.write()
 
 
 if __name__ == "__main__":
