@@ -110,8 +110,8 @@ def markdown(table: Table) -> str:
     rows = header, ["---"] * len(header), *rows
     body = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     counts = {len(cell.scores) for cell in table.cells.values() if cell.scores} or {1}
-    note = " to ".join(map(str, sorted({min(counts), max(counts)})))
-    note = f"Restarts per cell: {note}."
+    limits = " to ".join(map(str, sorted({min(counts), max(counts)})))
+    note = f"Restarts per cell: {limits}."
     if max(counts) > 1:
         note = f"Mean of the restarts ± its 95 % confidence interval. {note}"
     parts = f"## {table.title}", table.claim, body, note
@@ -182,13 +182,11 @@ def draw(table: Table) -> str:
         handles["mean, 95 % interval"] = bars
         paper = {y: x.paper for y, x in enumerate(cells) if x.paper is not None}
         if paper:
-            first, is_factor = min(paper), column in table.lower_is_better
-            shift = (
-                means[first] / paper[first]
-                if is_factor
-                else means[first] - paper[first]
-            )
-            moved = [x * shift if is_factor else x + shift for x in paper.values()]
+            ours, theirs = means[min(paper)], paper[min(paper)]
+            if column in table.lower_is_better:
+                moved = [ours * (x / theirs) for x in paper.values()]
+            else:
+                moved = [ours + (x - theirs) for x in paper.values()]
             style = {"color": _PAPER, "markerfacecolor": "none"}
             (diamonds,) = axes.plot(moved, [*paper], "D", **style)
             handles["the paper's difference from its first row"] = diamonds

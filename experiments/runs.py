@@ -76,22 +76,18 @@ class Run:
     def score(self) -> float:
         """The dev score of the best epoch in percent; of a pre-training, the perplexity
         of masked LM on held-out text; NaN if the training failed."""
-        if "training" in self.metrics:
-            return self.metrics["training"]["score"] * self._factor
-        return math.exp(self.metrics.get("val_mlm_loss", math.nan))
-
-    @property
-    def _factor(self) -> int:
-        return 1 if self.command == "tasks.question_answering" else 100
+        perplexity = math.exp(self.metrics.get("val_mlm_loss", math.nan))
+        return next(iter(self.scores.values()), perplexity)
 
     @property
     def scores(self) -> dict[str, float]:
-        """Of a fine-tuning: the score on each labeled split, like `score`."""
-        if "training" not in self.metrics:
+        """Of a fine-tuning: the score on each labeled split, first on the dev set."""
+        if not (training := self.metrics.get("training")):
             return {}
-        split, metric = self.metrics["training"]["metric"].split(" ", 1)
-        others = {k: x[metric] for k, x in self.metrics.items() if metric in x}
-        return {split: self.score} | {k: self._factor * x for k, x in others.items()}
+        split, metric = training["metric"].split(" ", 1)
+        found = {k: x[metric] for k, x in self.metrics.items() if metric in x}
+        factor = 1 if self.command == "tasks.question_answering" else 100
+        return {k: factor * x for k, x in ({split: training["score"]} | found).items()}
 
 
 class Runs:

@@ -104,50 +104,53 @@ def search(task_class: type[finetuning.Task], options: Any) -> list[runs.Run]:
         )
     planned = [*combinations(task_class.Config, options)]
     shared = _share_data(task_class, stop_failed=len(planned) > 1)
-    all_runs, found, best = runs.Runs(output / "runs"), [], None
+    all_runs, found = runs.Runs(output / "runs"), []
     for number, (settings, own) in enumerate(planned, 1):
-        name = ", ".join(f"{key} {value}" for key, value in settings.items())
-        print(f"\nRun {number} of {len(planned)}: {name}", flush=True)
+        print(f"\nRun {number} of {len(planned)}: {_label(settings)}", flush=True)
         del own["output"]
-        run = all_runs.fine_tune(shared, keep_weights=None, **own)
-        found.append(run)
-        if not run.failure and (best is None or run.score > best[0].score):
-            best, run = (run, own), best and best[0]
-        if run:  # Not the best.
-            runs.drop_weights(run.path)
+        found.append(all_runs.fine_tune(shared, keep_weights=None, **own))
+        learned = (run for run in found if not run.failure)
+        best = max(learned, key=lambda run: run.score, default=None)
+        for run in found:
+            if run is not best:
+                runs.drop_weights(run.path)
     if best is None:
         raise ValueError(f"All {len(planned)} runs in {output} failed: {run.failure}")
-    (run, own), marker = best, output / "search.json"
+    own, marker = planned[found.index(best)][1], output / "search.json"
     before = json.loads(marker.read_text()) if marker.exists() else {}
-    done = {"best": run.path.name, "options": options.to_dict()}
+    done = {"best": best.path.name, "options": options.to_dict()}
     if before.get("best") != done["best"]:
         # Trains again if its weights were dropped by a search with a better run.
         all_runs.fine_tune(shared, keep_weights=True, **own)
         ignored = shutil.ignore_patterns("run.json")
-        shutil.copytree(run.path, output, ignore=ignored, dirs_exist_ok=True)
-        runs.drop_weights(run.path)
+        shutil.copytree(best.path, output, ignore=ignored, dirs_exist_ok=True)
+        runs.drop_weights(best.path)
     if before != done:  # Evaluates, predicts and exports.
         own |= {"output": options.output, "export": options.export}
         finetuning.fine_tune(task_class, task_class.Config(**own))
         marker.write_text(json.dumps(done))
-    table = _table([settings for settings, _ in planned], found, run)
+    table = _table([settings for settings, _ in planned], found, best)
     print(f"\n{report.write(table, output, found)}\nThe best model is in {output}.")
     return found
+
+
+def _label(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in settings.items())
 
 
 def _table(
     settings: Sequence[Mapping[str, Any]], found: Sequence[runs.Run], best: runs.Run
 ) -> report.Table:
     """Returns the scores by settings, whose seeds are restarts."""
-    labels = [", ".join(f"{k} {x}" for k, x in each.items()) for each in settings]
-    claim = f"Best of {len(found)} runs on the dev set: {labels[found.index(best)]}."
+    chosen = _label(settings[found.index(best)])
+    claim = f"Best of {len(found)} runs on the dev set: {chosen}."
     table = report.Table("search", "Search", claim)
     for split, score in best.scores.items():
         scores, cells = [run.scores.get(split, math.nan) for run in found], {}
         mean, _ = report.mean_and_interval(scores)
         table.claim += f" On {split}, it has {score:.1f}; the mean is {mean:.1f}."
         for each, score in zip(settings, scores):
-            label = ", ".join(f"{k} {x}" for k, x in each.items() if k != "seed")
+            label = _label({k: x for k, x in each.items() if k != "seed"})
             cells.setdefault(label or "defaults", []).append(score)
         for label, scores in cells.items():
             table.add(label, split, scores)
