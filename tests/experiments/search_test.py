@@ -4,15 +4,19 @@
 import dataclasses
 import random
 import re
+import sys
 
 import numpy as np
 import pytest
 
 from bert_tf import finetuning, training
 from bert_tf.checkpoints import open_checkpoint
-from bert_tf.data import read_table
+from bert_tf.data import read_table, write_table
+from bert_tf.modeling import BertBackbone
 from experiments import search
 from tasks.tagging import Tagging
+from tests.toy.documents import documented
+from tests.toy.models import model_directory
 
 
 @pytest.fixture
@@ -82,6 +86,29 @@ def test_keeps_the_best_run_and_reports_failed_ones(options, tmp_path, monkeypat
     more = dataclasses.replace(options, seed=(0, 1), learning_rate=(3e-2,))
     assert len(search.search(Tagging, more)) == 2
     assert len(trained) == 1
+
+
+@pytest.mark.slow
+def test_documented_command(tmp_path, monkeypatch, one_layer, vocabulary, eagerly):
+    monkeypatch.chdir(tmp_path)
+    # So small a model predicts the same for all examples.
+    monkeypatch.setattr(search, "_check_predictions", lambda rows: None)
+    config = dataclasses.replace(one_layer, max_sequence_length=128)
+    encoder = model_directory("models/base", config, vocabulary)
+    encoder.save_weights(BertBackbone(config))
+    pair = {"#1 String": "a cat", "#2 String": "the mat"}
+    rows = [{**pair, "Quality": label} for label in (0, 1, 1)]
+    (tmp_path / "glue/MRPC").mkdir(parents=True)
+    for name in ("train", "test"):
+        write_table(f"glue/MRPC/msr_paraphrase_{name}.txt", rows)
+    arguments = documented("docs/experiments.md", "experiments.search")
+    grid = ["--batch_size=16", "--learning_rate=5e-5", "--epochs=1"]
+    monkeypatch.setattr(sys, "argv", ["search", *arguments, *grid])
+    search.main()
+    scores = [float(row["score"]) for row in read_table("models/mrpc/search.csv")]
+    assert len(scores) == 3  # Seeds.
+    best = open_checkpoint("models/mrpc").read_metrics()["training"]["score"]
+    assert 100 * best == pytest.approx(np.nanmax(scores), abs=1e-3)
 
 
 def test_options_of_a_search(options):
