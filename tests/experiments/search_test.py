@@ -101,7 +101,7 @@ def test_documented_command(tmp_path, monkeypatch, one_layer, vocabulary, eagerl
     (tmp_path / "glue/MRPC").mkdir(parents=True)
     for name in ("train", "test"):
         write_table(f"glue/MRPC/msr_paraphrase_{name}.txt", rows)
-    arguments = documented("docs/experiments.md", "experiments.search")
+    arguments = documented("docs/finetuning.md", "experiments.search")
     grid = ["--batch_size=16", "--learning_rate=5e-5", "--epochs=1"]
     monkeypatch.setattr(sys, "argv", ["search", *arguments, *grid])
     search.main()
