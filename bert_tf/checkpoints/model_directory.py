@@ -237,9 +237,8 @@ class ModelDirectory(Checkpoint):
             weights = sentence_transformers.write_dense(self.path, weights)
         return hugging_face.write_weights(self, weights)
 
-    # A directory to write is opened before it has weights: `weights` is empty.
-
     def read_weights(self) -> dict[str, np.ndarray]:
+        # Opened before it had weights, so `weights` is empty.
         return _open_folder(self.path).read_weights()
 
     def fingerprint(self, layers: Collection[str] = ()) -> str:

@@ -128,10 +128,10 @@ class Tokenizer(keras.layers.Layer):
                 "in the input pipeline, dataset.map(tokenizer), and build the model on "
                 f"the inputs of the encoder. Received: {texts}"
             )
-        return self.encode(*texts)
+        return self._encode(texts)
 
     def call(self, text: tf.Tensor, text_b: tf.Tensor | None = None):
-        return self.encode(text, text_b)
+        return self._encode([text] if text_b is None else [text, text_b])
 
     def compute_output_spec(self, text: Any, text_b: Any = None) -> dict[str, Any]:
         shape = (*text.shape, None)
@@ -228,6 +228,16 @@ class Tokenizer(keras.layers.Layer):
             tf.errors.InvalidArgumentError: In a graph, they differ in size.
         """
         texts = _strings(text_a, text_b)
+        return self._encode(texts, max_sequence_length, padded_length, allow_mask)
+
+    def _encode(
+        self,
+        texts: Sequence[tf.Tensor],
+        max_sequence_length: int | None = None,
+        padded_length: int | None = None,
+        allow_mask: bool = False,
+    ) -> dict[str, tf.Tensor]:
+        """Does what `encode` does, for texts that `_strings` checked."""
         is_single = texts[0].shape.rank == 0
         if max_sequence_length is None:
             max_sequence_length = self.max_sequence_length
@@ -235,8 +245,7 @@ class Tokenizer(keras.layers.Layer):
             max_sequence_length = min(max_sequence_length, padded_length)
         elif is_single:
             padded_length = max_sequence_length
-        limit = {"max_sequence_length": max_sequence_length}
-        rows = self.rows(*texts, allow_mask=allow_mask, **limit)
+        rows = self._rows(texts, max_sequence_length, allow_mask)
         inputs = rows.inputs(padded_length)
         return {name: x[0] for name, x in inputs.items()} if is_single else inputs
 
@@ -252,7 +261,14 @@ class Tokenizer(keras.layers.Layer):
 
         The arguments are those of `encode`.
         """
-        texts = [*map(_batch, _strings(text_a, text_b))]
+        texts = _strings(text_a, text_b)
+        return self._rows(texts, max_sequence_length, allow_mask)
+
+    def _rows(
+        self, texts: Sequence[tf.Tensor], max_sequence_length: int, allow_mask: bool
+    ) -> Rows:
+        """Does what `rows` does, for texts that `_strings` checked."""
+        texts = [*map(_batch, texts)]
         num_special = len(texts) + 1
         if max_sequence_length < num_special:
             raise ValueError(
