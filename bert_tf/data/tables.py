@@ -174,22 +174,25 @@ class Table:
         self, columns: Iterable[str], flags: str = "", optional: Collection[str] = ()
     ) -> None:
         """Raises ValueError unless the file has each column once; as `rows`."""
-        for column in columns:
-            count = self.columns.count(column)
-            if count == 1 or (count == 0 and column in optional):
-                continue
-            rule = f"Select columns with {flags}." if flags else "Rename its columns."
-            first = "".join(self.columns[:1])
-            found = re.search("[;,\t]", first)
-            if found and len(self.columns) == 1:
-                rule = "Separate columns by commas in a .csv file, else by tabs"
-                rule += f", not by {found[0]!r}."
-            if first.startswith("sep="):
-                rule = f"Remove its first line, {first!r}, of Excel."
-            raise ValueError(
-                f"{self.path} has {count or 'no'} column{'s' * (count > 1)} "
-                f"{column!r}. Its columns are: {', '.join(self.columns)}. {rule}"
-            )
+        counts = {column: self.columns.count(column) for column in columns}
+        wrong = [
+            f"no column {x!r}" for x, n in counts.items() if not (n or x in optional)
+        ]
+        wrong += [f"{n} columns {x!r}" for x, n in counts.items() if n > 1]
+        if not wrong:
+            return
+        rule = f"Select columns with {flags}." if flags else "Rename its columns."
+        first = "".join(self.columns[:1])
+        found = re.search("[;,\t]", first)
+        if found and len(self.columns) == 1:
+            rule = "Separate columns by commas in a .csv file, else by tabs"
+            rule += f", not by {found[0]!r}."
+        if first.startswith("sep="):
+            rule = f"Remove its first line, {first!r}, of Excel."
+        raise ValueError(
+            f"{self.path} has {', '.join(wrong)}. Its columns are: "
+            f"{', '.join(self.columns)}. {rule}"
+        )
 
     def _read_records(self, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
         """Yields the number and the line, or in CSV the cells, of each row."""

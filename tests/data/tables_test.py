@@ -120,6 +120,7 @@ def test_malformed_file_error_names_file_and_line(tmp_path, name, content, messa
         ("a.tsv", "sentence\tlabel", "no column 'text'. Its .*sentence, .* --text_a"),
         ("a.csv", ",text,label,label,", "has 2 columns 'label'"),
         ("a.csv", "text;label", "else by tabs, not by ';'"),
+        ("a.csv", "a,b", "has no column 'label', no column 'text'. Its col"),
         ("a.jsonl", '{}\n{"text": "x"}', "has no column 'label'. .* with --text_a"),
     ],
 )
