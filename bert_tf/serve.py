@@ -69,7 +69,7 @@ def base_paths(options: ServeConfig) -> dict[str, str]:
 
 
 def _set_options() -> None:
-    """Sets options of TensorFlow, oneDNN and malloc; see docs/serving.md#threads and #memory."""
+    """Sets options of TensorFlow, oneDNN and malloc; see docs/serving.md."""
     if cli.num_cores() <= 4:
         os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "4096")
