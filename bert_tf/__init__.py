@@ -9,6 +9,8 @@ Public names for Keras scripts. Each is imported at first use, so that
 import importlib
 import os
 import platform
+import signal
+import sys
 
 import wrapt
 
@@ -21,6 +23,22 @@ if os.name == "nt":
     )
 
 __version__ = "0.1.0"
+
+
+def _exit_quietly(number, frame):
+    """Handles Ctrl-C: the command ends with one line and status 130, no traceback."""
+
+    def report(*error):  # `KeyboardInterrupt`, or the error of an import that it broke.
+        print("\nInterrupted.", file=sys.stderr)
+        sys.exit(130)
+
+    sys.excepthook = report
+    raise KeyboardInterrupt
+
+
+# Only in `python -m bert_tf.command`, and before the slow imports.
+if sys.orig_argv[1:2] == ["-m"] and sys.orig_argv[2].startswith(("bert_tf.", "tasks.")):
+    signal.signal(signal.SIGINT, _exit_quietly)
 
 lazy.hide_tensorflow_logs()
 

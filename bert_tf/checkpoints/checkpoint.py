@@ -194,6 +194,13 @@ class Checkpoint:
         """Returns the encoder with its weights, without any head."""
         return self._load(self.build_backbone(dtype, name=name))
 
+    def load(self, dtype: Any = None) -> keras.Model:
+        """Returns the encoder and its own head, e.g. a `SequenceClassifier`."""
+        model_class = heads.find_head(self.head["kind"]).model_class
+        if model_class is BertBackbone:
+            return self.load_backbone(dtype)
+        return self.load_model(model_class, dtype=dtype)
+
     def load_model(
         self,
         model_class: type[BertModel],
