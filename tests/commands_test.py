@@ -73,3 +73,18 @@ def test_packages_list_their_commands(package):
     listed = re.findall(r"^  (\w+) {2,}[A-Z].*\.$", done.stdout, re.MULTILINE)
     own = [name for name in COMMANDS if name.startswith(f"{package}.")]
     assert [f"{package}.{name}" for name in listed] == own
+
+
+@pytest.mark.parametrize("command", ["bert_tf.corpus", "tasks.tagging"])
+def test_ctrl_c_during_imports_prints_one_line(tmp_path, command):
+    interrupt = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+    (tmp_path / "numpy.py").write_text(interrupt)
+    done = subprocess.run(
+        [sys.executable, "-m", command],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (130, "\nInterrupted.\n")
