@@ -75,7 +75,8 @@ def main(options: SpeedConfig) -> None:
         workers = {}
         for name, (load, precision) in IMPLEMENTATIONS.items():
             path = versions[precision] if load is load_export else options.model
-            source = Source(path, precision, options.threads, sentences, folder)
+            threads = options.threads, options.threads
+            source = Source(path, precision, *threads, sentences, folder)
             try:
                 workers[name] = measure.Worker(load, source)
             except ModuleNotFoundError as error:
@@ -110,10 +111,10 @@ class Source(NamedTuple):
 
     path: str | pathlib.Path
     precision: str
-    threads: int  # Within ops and between ops; 0 for the defaults.
+    threads: int  # Within ops; 0 for the default.
+    threads_between_ops: int  # Of TensorFlow; 0 for the default.
     sentences: Sequence[str]  # To calibrate with.
     folder: str  # For files.
-    threads_between_ops: int | None = None  # None: `threads`.
 
 
 def load_export(source: Source) -> Embed:
@@ -122,9 +123,8 @@ def load_export(source: Source) -> Embed:
     import tensorflow_text  # noqa: F401
 
     tf.config.threading.set_intra_op_parallelism_threads(source.threads)
-    threads = source.threads_between_ops
-    threads = source.threads if threads is None else threads
-    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=threads)
+    between = source.threads_between_ops
+    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=between)
     session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
     load, path = tf.compat.v1.saved_model.loader.load, str(source.path)
     with session.graph.as_default():

@@ -80,7 +80,7 @@ def main(options: ThreadsConfig) -> None:
         workers, times = {}, {}
         for name, (load, *threads) in SETTINGS.items():
             path = version if load is load_export else options.model
-            source = Source(path, "float32", threads[0], sentences, folder, threads[1])
+            source = Source(path, "float32", *threads, sentences, folder)
             try:
                 workers[name] = measure.Worker(_clients, load, source)
             except ModuleNotFoundError as error:
