@@ -14,22 +14,34 @@ from collections.abc import Callable, Iterator
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import pytest
-import tensorflow as tf
 
 from bert_tf import serving
 from bert_tf.families import FAMILIES
+from bert_tf.lazy import lazy_import
 from bert_tf.modeling import BertConfig
 from bert_tf.text import Vocabulary
+
+# The process that starts the workers of pytest-xdist does not need it.
+tf = lazy_import("tensorflow")
 
 # Shells start background jobs, such as a CI run, with Ctrl-C ignored. The processes of
 # tests must not inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Two logical devices, for tests of data parallelism on any machine.
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0],
-    [tf.config.LogicalDeviceConfiguration()] * 2,
-)
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Sets two logical devices, for tests of data parallelism on any machine."""
+    if session.config.getoption("dist", "no") == "no":  # Not in that process.
+        tf.config.set_logical_device_configuration(
+            tf.config.list_physical_devices("CPU")[0],
+            [tf.config.LogicalDeviceConfiguration()] * 2,
+        )
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Gives tests of long texts short names: pytest-xdist sends and prints them."""
+    is_long = isinstance(val, str | bytes) and len(val) > 100
+    return f"{argname} of {len(val)}" if is_long else None
 
 
 @pytest.fixture(autouse=True)
