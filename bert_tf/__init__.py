@@ -36,8 +36,10 @@ def _exit_quietly(number, frame):
     raise KeyboardInterrupt
 
 
-# Only in `python -m bert_tf.command`, and before the slow imports.
-if sys.orig_argv[1:2] == ["-m"] and sys.orig_argv[2].startswith(("bert_tf.", "tasks.")):
+# Only in `python -m bert_tf.command`, and before the slow imports: while Python looks
+# for the module, the first argument is "-m".
+_COMMANDS = ("bert_tf.", "tasks.", "experiments.")
+if sys.argv[:1] == ["-m"] and any(x.startswith(_COMMANDS) for x in sys.orig_argv):
     signal.signal(signal.SIGINT, _exit_quietly)
 
 lazy.hide_tensorflow_logs()

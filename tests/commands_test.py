@@ -75,12 +75,14 @@ def test_packages_list_their_commands(package):
     assert [f"{package}.{name}" for name in listed] == own
 
 
-@pytest.mark.parametrize("command", ["bert_tf.corpus", "tasks.tagging"])
+@pytest.mark.parametrize(
+    "command", ["bert_tf.corpus", "tasks.tagging", "experiments.masking"]
+)
 def test_ctrl_c_during_imports_prints_one_line(tmp_path, command):
     interrupt = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
     (tmp_path / "numpy.py").write_text(interrupt)
     done = subprocess.run(
-        [sys.executable, "-m", command],
+        [sys.executable, "-u", "-m", command],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
         stderr=subprocess.PIPE,
