@@ -74,6 +74,7 @@ def main(options: EnsembleConfig) -> dict[str, list[Mapping[str, float]]]:
     limits = options.batch_size, task.options.max_sequence_length
     outputs, found = [], []
     for member in members:  # One model at a time is in memory.
+        print(f"Predicting with {member.path} ...", flush=True)
         model = task.head.build(member.build_backbone())
         member.load_into(model)
         outputs.append([finetuning.predict(model, split, *limits) for split in splits])
