@@ -31,7 +31,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Sets two logical devices, for tests of data parallelism on any machine."""
-    if session.config.getoption("dist", "no") == "no":  # Not in that process.
+    if session.config.getoption("dist", "no") == "no":  # This process runs tests.
         tf.config.set_logical_device_configuration(
             tf.config.list_physical_devices("CPU")[0],
             [tf.config.LogicalDeviceConfiguration()] * 2,
