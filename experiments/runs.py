@@ -15,7 +15,8 @@ interrupted ones resume, and tables share the runs that they have in common.
 A JSON file maps the data sets of the paper to the options of the task's command. `kind`
 is the task, `name` that of a substitute. Paths are relative to `data_dir`;
 `train.tsv[:4000]` has the header and the first 4,000 further lines of a file, and
-`train-v2.0.json[:10]` the first ten articles of SQuAD's.
+`train-v2.0.json[:10]` the first ten articles of SQuAD's, and
+`train-v2.0.json[:, answered]` all of them, without the questions that have no answer.
 
     {"MNLI": {"name": "SICK", "kind": "classification", "train_file": "SICK_train.txt",
               "dev_file": "SICK_trial.txt", "text_a": "sentence_A",
@@ -245,18 +246,25 @@ def read_data_sets(
 
 
 def _part(path: str, folder: pathlib.Path) -> str:
-    """Returns `path`; for `path[a:b]`, a file with a part of it."""
-    if not (parts := re.fullmatch(r"(.*)\[(\d*):(\d*)\]", path)):
+    """Returns `path`; for `path[a:b]` and `path[a:b, answered]`, a part as a file."""
+    if not (parts := re.fullmatch(r"(.*)\[(\d*):(\d*)(, answered)?\]", path)):
         return path
-    source, *bounds = parts.groups()
+    source, *bounds, answered = parts.groups()
     chosen = slice(*(int(bound) if bound else None for bound in bounds))
     source, text = pathlib.Path(source), pathlib.Path(source).read_text("utf-8")
     if source.suffix == ".json":
-        text = json.dumps({"data": json.loads(text)["data"][chosen]})
+        articles = json.loads(text)["data"][chosen]
+        for article in articles if answered else ():
+            for paragraph in article["paragraphs"]:
+                paragraph["qas"] = [q for q in paragraph["qas"] if q["answers"]]
+        text = json.dumps({"data": articles})
+    elif answered:
+        raise ValueError(f"{path}: only JSON files have questions with answers.")
     else:
         header, *lines = text.splitlines(keepends=True)
         text = "".join([header, *lines[chosen]])
-    part = folder / "data" / f"{source.parent.name}-{'-'.join(bounds)}-{source.name}"
+    name = f"{'answered-' if answered else ''}{source.name}"
+    part = folder / "data" / f"{source.parent.name}-{'-'.join(bounds)}-{name}"
     part.parent.mkdir(parents=True, exist_ok=True)
     part.write_text(text, "utf-8")
     return str(part)

@@ -92,9 +92,12 @@ def test_diverged_runs_are_recorded_and_not_repeated(trained, tmp_path):
 
 def test_parts_of_files(tmp_path):
     (tmp_path / "a.tsv").write_text("x\ty\n1\t2\n3\t4\n5\t6\n")
-    (tmp_path / "b.json").write_text(json.dumps({"data": [1, 2, 3]}))
+    questions = [{"id": "1", "answers": ["a"]}, {"id": "2", "answers": []}]
+    article = {"paragraphs": [{"context": "a", "qas": questions}]}
+    (tmp_path / "b.json").write_text(json.dumps({"data": [1, 2, article]}))
     files = {"train_file": "a.tsv[:1]", "dev_file": "a.tsv[2:]"}
-    squad = {"train_file": "b.json[1:3]", "dev_file": "b.json"}
+    squad = {"train_file": "b.json[1:2]", "dev_file": "b.json"}
+    squad["test_file"] = "b.json[2:, answered]"
     entries = {
         "MNLI": {"name": "own", "kind": "classification", "epochs": 2, **files},
         "SQuAD": {"kind": "question_answering", **squad},
@@ -107,8 +110,17 @@ def test_parts_of_files(tmp_path):
     rows = [[*data.read_table(own.options[f"{x}_file"])] for x in ("train", "dev")]
     assert rows == [[{"x": "1", "y": "2"}], [{"x": "5", "y": "6"}]]
     squad = found["SQuAD"].options
-    assert json.loads(pathlib.Path(squad["train_file"]).read_text()) == {"data": [2, 3]}
+    read = [
+        json.loads(pathlib.Path(squad[f"{x}_file"]).read_text())["data"]
+        for x in ("train", "test")
+    ]
+    article["paragraphs"][0]["qas"] = questions[:1]
+    assert read == [[2], [article]]
     assert squad["dev_file"] == str(tmp_path / "b.json")
+    entries["MNLI"]["dev_file"] = "a.tsv[2:, answered]"
+    (tmp_path / "sets.json").write_text(json.dumps(entries))
+    with pytest.raises(ValueError, match="only JSON files have questions"):
+        runs.read_data_sets(tmp_path / "sets.json", str(tmp_path), tmp_path)
 
 
 @pytest.mark.parametrize(
