@@ -221,7 +221,7 @@ def read_data_sets(
         The data sets by the paper's names.
 
     Raises:
-        ValueError: The file is not JSON, or an entry has a wrong kind or option.
+        ValueError: The file is not JSON, or an entry has a wrong kind, option or part.
     """
     try:
         entries = json.loads(pathlib.Path(path).read_text("utf-8"))
@@ -245,6 +245,11 @@ def read_data_sets(
     return found
 
 
+def _is_answered(question: Mapping[str, Any]) -> bool:
+    # `is_impossible` decides, as in the task, and `answers` may be missing.
+    return bool(question.get("answers")) and not question.get("is_impossible")
+
+
 def _part(path: str, folder: pathlib.Path) -> str:
     """Returns `path`; for `path[a:b]` and `path[a:b, answered]`, a part as a file."""
     if not (parts := re.fullmatch(r"(.*)\[(\d*):(\d*)(, answered)?\]", path)):
@@ -256,7 +261,7 @@ def _part(path: str, folder: pathlib.Path) -> str:
         articles = json.loads(text)["data"][chosen]
         for article in articles if answered else ():
             for paragraph in article["paragraphs"]:
-                paragraph["qas"] = [q for q in paragraph["qas"] if q["answers"]]
+                paragraph["qas"] = [*filter(_is_answered, paragraph["qas"])]
         text = json.dumps({"data": articles})
     elif answered:
         raise ValueError(f"{path}: only JSON files have questions with answers.")

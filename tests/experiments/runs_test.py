@@ -93,6 +93,8 @@ def test_diverged_runs_are_recorded_and_not_repeated(trained, tmp_path):
 def test_parts_of_files(tmp_path):
     (tmp_path / "a.tsv").write_text("x\ty\n1\t2\n3\t4\n5\t6\n")
     questions = [{"id": "1", "answers": ["a"]}, {"id": "2", "answers": []}]
+    questions += [{"id": "3", "is_impossible": True, "answers": ["a"]}]
+    questions += [{"id": "4", "is_impossible": True}]
     article = {"paragraphs": [{"context": "a", "qas": questions}]}
     (tmp_path / "b.json").write_text(json.dumps({"data": [1, 2, article]}))
     files = {"train_file": "a.tsv[:1]", "dev_file": "a.tsv[2:]"}
