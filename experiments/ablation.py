@@ -10,14 +10,16 @@ class of the encoder; its columns are data sets to fine-tune on, with restarts.
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from bert_tf import cli, training
 
 from . import report
-from .runs import Run, Runs, read_data_sets
+from .runs import Run, Runs, open_data_set, read_data_sets
 
 SHARES = 5  # Each pre-training is evaluated after 1/5, ..., 5/5 of its steps.
 
@@ -46,7 +48,9 @@ class AblationConfig(cli.Options):
         "64), or base (the paper's).",
         choices=tuple(SCALES),
     )
-    steps: int = cli.option(0, help="Pre-training steps; 0: by --scale.", minimum=0)
+    steps: int = cli.option(
+        0, help="Pre-training steps, a multiple of 5; 0: by --scale.", minimum=0
+    )
     batch_size: int = cli.option(0, help="Rows per step; 0: by --scale.", minimum=0)
     restarts: int = cli.option(5, help="Fine-tunings per cell.", minimum=1)
     rows: tuple[int, ...] = cli.option((), help="Rows, e.g. 1,3; by default all.")
@@ -62,24 +66,42 @@ class Ablation:
     Args:
         options: The options.
         name, title, claim: Those of its `report.Table`.
+        data_sets: The paper's names of its data sets.
 
     Attributes:
         table: The table.
+        steps: The steps of a pre-training, a multiple of `SHARES`.
 
     Raises:
-        ValueError: The file of data sets is invalid.
+        ValueError: The file of data sets is invalid, or has none of `data_sets`.
     """
 
-    def __init__(self, options: AblationConfig, name: str, title: str, claim: str):
+    def __init__(
+        self,
+        options: AblationConfig,
+        name: str,
+        title: str,
+        claim: str,
+        data_sets: Collection[str],
+    ):
         self.options, self.table = options, report.Table(name, title, claim)
         self.runs = Runs(options.output)
+        scale = SCALES[options.scale]
+        self.steps = max(1, (options.steps or scale["steps"]) // SHARES) * SHARES
         path = options.data_sets or pathlib.Path(__file__).with_name("data_sets.json")
-        self.data_sets = read_data_sets(path, options.data_dir, self.runs.folder)
-        columns = options.columns.split(",") if options.columns else self.data_sets
-        if unknown := [x for x in columns if x not in self.data_sets]:
-            known = f"{', '.join(self.data_sets)} of {path}"
-            raise ValueError(f"--columns must be among {known}. Got {unknown}.")
-        self.data_sets = {name: self.data_sets[name] for name in columns}
+        entries = read_data_sets(path)
+        known = [x for x in data_sets if x in entries]
+        columns = options.columns.split(",") if options.columns else known
+        if (unknown := {*columns} - {*known}) or (entries and not known):
+            raise ValueError(
+                f"--columns must be data sets of {path} that {name} has: "
+                f"{', '.join(data_sets)}. Got {sorted(unknown or entries)}."
+            )
+        folder = self.runs.folder
+        self.data_sets = {
+            x: open_data_set(entries[x], f"{path}, {x}", options.data_dir, folder)
+            for x in columns
+        }
 
     def rows(self, rows: Iterable[Any]) -> Iterator[Any]:
         """Yields the rows of `--rows`; writes and prints the table after each."""
@@ -98,18 +120,19 @@ class Ablation:
         `checkpoints/step-<n>` of its folder are the models of the evaluations.
         """
         options = self.options
-        settings = {**SCALES[options.scale], **changes}
-        for name in ("steps", "batch_size"):
-            settings[name] = getattr(options, name) or settings[name]
-        steps = settings["steps"] // SHARES * SHARES
+        steps = changes.get("steps", self.steps)
+        scale = SCALES[options.scale]
         warmup = 0.05 if options.scale == "small" else 0.01
-        settings |= {
+        settings = {
+            **scale,
             "records": options.records,
             "precision": options.precision,
+            "batch_size": options.batch_size or scale["batch_size"],
             "steps": steps,
             "warmup_steps": round(warmup * steps),
             "validate_every": steps // SHARES,
             "keep_checkpoints": SHARES,
+            **changes,
         }
         return self.runs.pretrain(encoder_class=encoder_class, **settings)
 
@@ -125,7 +148,8 @@ class Ablation:
     ) -> None:
         """Adds a cell: the scores of the restarts on a data set.
 
-        Does nothing if the data set is not in the file, or not in `--columns`.
+        Does nothing if the data set is not in the file, or not in `--columns`. If the
+        pre-training failed, so did all restarts.
 
         Args:
             row: The row of the table.
@@ -142,8 +166,12 @@ class Ablation:
         column = column.format(found.name)
         if found.name != data_set and paper is not None:
             column += f" (paper: {data_set})"
+        if not (path / "config.json").exists():  # It diverged.
+            failed = [math.nan] * self.options.restarts
+            self.table.add(row, column, failed, paper)
+            return
         if settings.get("features"):
-            units = int(SCALES[self.options.scale]["size"].split("/")[1])
+            units = json.loads((path / "config.json").read_text())["hidden_size"]
             settings = {"lstm_units": units, "learning_rate": 1e-3} | settings
         settings = {**found.options, **settings, "init_from": str(path)}
         settings["precision"] = self.options.precision

@@ -64,8 +64,14 @@ def main(options: EnsembleConfig) -> dict[str, list[Mapping[str, float]]]:
         For each labeled split, the metrics of each model, then those of the ensemble.
 
     Raises:
-        ValueError: The models are of different tasks, tokenizers or labels.
+        ValueError: The models are of different tasks, tokenizers or labels, or
+            `output` is a model directory.
     """
+    if pathlib.Path(options.output, "config.json").exists():
+        raise ValueError(
+            "--output must not be a model directory, whose metrics and predictions the "
+            f"ensemble would replace. Got {options.output}."
+        )
     members = [checkpoints.open_checkpoint(path) for path in options.models.split(",")]
     task = open_task(options, members)
     if options.export and task.kind == "embedding":
@@ -112,7 +118,13 @@ def open_task(
 ) -> finetuning.Task:
     """Returns the task of the models, with the data of the first or of `options`."""
     first, kind = members[0], members[0].head["kind"]
-    task_class = runs.find_task(options.module or f"{runs.TASKS}.{kind}")
+    try:
+        task_class = runs.find_task(options.module or f"{runs.TASKS}.{kind}")
+    except ValueError as error:
+        raise ValueError(
+            f"--models must be of a task, whose module --module may name. Got "
+            f"{first.path}, of the kind {kind}: {error}"
+        ) from error
     fields = {field.name for field in dataclasses.fields(task_class.Config)}
     known = {name: x for name, x in first.options.items() if name in fields}
     names = ("data_dir", "train_file", "dev_file", "test_file")

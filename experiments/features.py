@@ -30,7 +30,7 @@ ROWS = {
 
 def main(options: AblationConfig) -> None:
     """Trains what is not finished, and writes the report."""
-    study = Ablation(options, "features", "Features (table 7)", CLAIM)
+    study = Ablation(options, "features", "Features (table 7)", CLAIM, ["NER"])
     for features, paper in study.rows(ROWS.items()):
         row, path = features.replace("_", " ") or "fine-tuned", study.pretrain().path
         study.fine_tune(row, "NER", path, paper, features=features)

@@ -107,9 +107,11 @@ def main(options: GlueConfig) -> dict[str, float]:
         name, _, end = column.lower().partition("-m")
         name = name.replace("-", "")
         if name in found:
-            metrics = max(found[name], key=lambda run: run.score).metrics
+            learned = [run for run in found[name] if not run.failure]
+            metrics = max(learned, key=lambda run: run.score).metrics
             metric, end = finetuning.GLUE[name].metrics[0], end and "_mismatched"
-            best[column] = 100 * metrics[f"dev{end}"][metric]
+            if scores := metrics.get(f"dev{end}"):
+                best[column] = 100 * scores[metric]
             submissions[column] = output / name / f"predictions_test{end}.tsv"
     for file in glue.glob("[dD]iagnostic*/diagnostic.tsv") if "mnli" in found else ():
         submissions["AX"] = output / "mnli/predictions_diagnostic.tsv"

@@ -30,7 +30,8 @@ ROWS = {
 
 def main(options: AblationConfig) -> None:
     """Trains what is not finished, and writes the report."""
-    study = Ablation(options, "masking", "Masking (table 8)", CLAIM)
+    title = "Masking (table 8)"
+    study = Ablation(options, "masking", title, CLAIM, ["MNLI", "NER"])
     for mixture, paper in study.rows(ROWS.items()):
         row, (mask, _, random) = "/".join(map(str, mixture)), mixture
         rates = {"mask_token_rate": mask / 100, "random_token_rate": random / 100}

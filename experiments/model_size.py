@@ -18,6 +18,7 @@ CLAIM = """The paper: larger models are better on all data sets, even on the sma
 Rows: layers/hidden size/heads, the paper's in parentheses. Perplexity is that of
 masked LM on held-out text."""
 
+DATA_SETS = ("MNLI", "MRPC", "SST-2")
 SMALL = ("1/256/4", "2/256/1", "2/256/4", "4/256/4", "4/384/6", "8/384/6")
 # The paper's sizes, with perplexity, MNLI-m, MRPC, SST-2.
 BASE = {
@@ -32,14 +33,15 @@ BASE = {
 
 def main(options: AblationConfig) -> None:
     """Trains what is not finished, and writes the report."""
-    study = Ablation(options, "model_size", "Model size (table 6)", CLAIM)
+    title = "Model size (table 6)"
+    study = Ablation(options, "model_size", title, CLAIM, DATA_SETS)
     study.table.lower_is_better = frozenset({"perplexity"})
     sizes = BASE if options.scale == "base" else SMALL
     for size, (theirs, paper) in study.rows(zip(sizes, BASE.items())):
         row = size if size == theirs else f"{size} ({theirs})"
         model = study.pretrain(size=size)
         study.table.add(row, "perplexity", [model.score], paper[0])
-        for data_set, score in zip(("MNLI", "MRPC", "SST-2"), paper[1:]):
+        for data_set, score in zip(DATA_SETS, paper[1:]):
             study.fine_tune(row, data_set, model.path, score)
 
 

@@ -33,7 +33,7 @@ ROWS = {
 def main(options: AblationConfig) -> None:
     """Trains what is not finished, and writes the report."""
     title = "Pre-training tasks (table 5)"
-    study = Ablation(options, "pretraining_tasks", title, CLAIM)
+    study = Ablation(options, "pretraining_tasks", title, CLAIM, DATA_SETS)
     encoder = {"encoder_class": left_to_right.LeftToRightBackbone}
     causal = {**encoder, **left_to_right.LEFT_TO_RIGHT}
     bilstm = {"encoder_class": left_to_right.LeftToRightBiLstmBackbone}

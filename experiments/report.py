@@ -159,7 +159,7 @@ def draw(table: Table) -> str:
     better.
     """
     columns, rows = table.columns, table.rows
-    count = 1 if table.x_label else len(columns)
+    count = 1 if table.x_label else max(1, len(columns))
     size = (6, 4) if table.x_label else (1.6 + 2.6 * count, 1.3 + 0.38 * len(rows))
     picture = figure.Figure(figsize=size, layout="constrained")
     panels, handles = picture.subplots(1, count, squeeze=False, sharey=True)[0], {}

@@ -3,8 +3,9 @@
 """Runs of an experiment, and the data sets that they are fine-tuned on.
 
 `Runs` trains in one process, one run after the other. A run is identified by its
-options: the folder of a run is their hash. Finished runs are found and not repeated,
-interrupted ones resume, and tables share the runs that they have in common.
+options, and by the contents of the files that they name: the folder of a run is their
+hash. Finished runs are found and not repeated, interrupted ones resume, and tables
+share the runs that they have in common.
 
     runs = Runs("experiments_output")
     model = runs.pretrain(records="records", size="4/256/4", steps=1000)
@@ -30,22 +31,27 @@ import dataclasses
 import functools
 import hashlib
 import importlib
+import io
 import json
 import math
 import pathlib
 import re
 import shutil
 import time
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from bert_tf import finetuning, training
+from bert_tf import checkpoints, data, finetuning, training
 from bert_tf.lazy import lazy_import
 
 keras = lazy_import("keras")
 
 # Options that do not change the result of a run.
 _NOT_COMPARED = {"output", "export", "strategy", "save_every", "keep_checkpoints"}
+# Those that name files or folders.
+_MODELS = {"init_from", "teacher"}
+_DATA = {"train_file", "dev_file", "test_file", "data_dir"}
 _RUN = "run.json"
 # Of the modules of tasks, also in an installed package.
 TASKS = f"{__package__.removesuffix('experiments')}tasks"
@@ -105,6 +111,7 @@ class Runs:
         self.folder = pathlib.Path(folder)
         self.used: dict[pathlib.Path, Run] = {}
         self._compiled: dict[str, Any] = {}
+        self._contents: dict[str, str] = {}
 
     def pretrain(self, *, encoder_class: type | None = None, **options: Any) -> Run:
         """Pre-trains an encoder, as `training.pretrain`."""
@@ -141,10 +148,8 @@ class Runs:
             if (value := getattr(config, name)) != default and name not in _NOT_COMPARED
         }
         name = encoder.__name__ if encoder else ""
-        identity = {"command": command, "options": dict(options), "encoder": name}
-        inside, folder = str(options.get("init_from", "")), str(self.folder)
-        if inside.startswith(f"{folder}/"):  # The folder may be moved.
-            identity["options"]["init_from"] = inside.removeprefix(folder)
+        described = {k: self._describe(k, x) for k, x in options.items()}
+        identity = {"command": command, "options": described, "encoder": name}
         text = json.dumps(identity, sort_keys=True)
         path = self.folder / command.rpartition(".")[2]
         path /= hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -166,11 +171,41 @@ class Runs:
                 path.mkdir(parents=True)
             found["seconds"] += time.process_time()
             keras.backend.clear_session()  # Else the graphs of all runs stay.
-            file.write_text(json.dumps(found, indent=1), "utf-8")
+            (written := path / f"{_RUN}.new").write_text(json.dumps(found, indent=1))
+            written.replace(file)
             if keep is False:
                 drop_weights(path)
         run = Run(**{**found, "path": path, "options": options})
-        return self.used.setdefault(path, run)
+        self.used[path] = run
+        return run
+
+    def _describe(self, option: str, value: Any) -> Any:
+        """Returns what identifies the value of an option.
+
+        Of a model in this folder, its name here, which has the hash of its options. Of
+        other files, their name and contents: they may be moved, but not changed.
+        """
+        if option not in {*_MODELS, *_DATA, "records", "vocabulary"}:
+            return value
+        if option in _MODELS and value.startswith(f"{self.folder}/"):
+            return value.removeprefix(str(self.folder))
+        if not pathlib.Path(value).exists():  # An address, or the training refuses it.
+            return value
+        if value not in self._contents:
+            self._contents[value] = _content(option, pathlib.Path(value))
+        return f"{pathlib.Path(value).name}, {self._contents[value]}"
+
+
+def _content(option: str, path: pathlib.Path) -> str:
+    if option in _MODELS:
+        return checkpoints.open_checkpoint(path).fingerprint()
+    if option == "records":
+        return data.Records(path).fingerprint
+    files, checksum = sorted(path.iterdir()) if path.is_dir() else [path], 0
+    for file in filter(pathlib.Path.is_file, files):
+        checksum = zlib.crc32(file.name.encode(), checksum)
+        checksum = zlib.crc32(file.read_bytes(), checksum)
+    return f"{checksum:08x}"
 
 
 def drop_weights(path: pathlib.Path) -> None:
@@ -198,8 +233,15 @@ class DataSet:
 
 
 def find_task(module: str) -> type[finetuning.Task]:
-    """Returns the task that a module defines."""
-    members = vars(importlib.import_module(module)).values()
+    """Returns the task that a module defines.
+
+    Raises:
+        ValueError: There is no such module, or it does not define one task.
+    """
+    try:
+        members = vars(importlib.import_module(module)).values()
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{module} must be a module with a task: {error}") from error
     classes = [x for x in members if isinstance(x, type) and x.__module__ == module]
     found = [x for x in classes if issubclass(x, finetuning.Task)]
     if len(found) != 1:
@@ -207,42 +249,57 @@ def find_task(module: str) -> type[finetuning.Task]:
     return found[0]
 
 
-def read_data_sets(
-    path: str | pathlib.Path, data_dir: str, folder: pathlib.Path
-) -> dict[str, DataSet]:
-    """Reads a file of data sets; see the top of this module.
-
-    Args:
-        path: The file.
-        data_dir: The folder that its paths are relative to.
-        folder: Where to write parts of files.
-
-    Returns:
-        The data sets by the paper's names.
+def read_data_sets(path: str | pathlib.Path) -> dict[str, dict[str, Any]]:
+    """Reads a file of data sets, by the paper's names; see the top of this module.
 
     Raises:
-        ValueError: The file is not JSON, or an entry has a wrong kind, option or part.
+        ValueError: The file is not a JSON object of objects.
     """
     try:
         entries = json.loads(pathlib.Path(path).read_text("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} must be a JSON file: {error}") from error
-    found = {}
-    for name, entry in entries.items():
-        options = dict(entry)
-        kind, own_name = options.pop("kind", None), options.pop("name", name)
-        for key in options.keys() & {"train_file", "dev_file", "test_file", "data_dir"}:
-            options[key] = _part(str(pathlib.Path(data_dir, options[key])), folder)
+        return {key: {"name": key, **entry} for key, entry in entries.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{path} must be a JSON file with an object of options for each data set. "
+            f"Got: {error}"
+        ) from error
+
+
+def open_data_set(
+    entry: Mapping[str, Any], source: str, data_dir: str, folder: pathlib.Path
+) -> DataSet:
+    """Opens a data set; writes the parts of files that it names.
+
+    Args:
+        entry: What the file of data sets says of it.
+        source: The name of the file and the data set, for errors.
+        data_dir: The folder that its paths are relative to.
+        folder: Where to write parts of files.
+
+    Raises:
+        ValueError: The entry has a wrong kind or option, or a file that is missing or
+            has no such part.
+    """
+    options = dict(entry)
+    kind, name = options.pop("kind", None), options.pop("name")
+    try:
+        task_class = find_task(f"{TASKS}.{kind}")
+        task_class.Config(output="", **options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{source}: kind must be a module of tasks, such as tagging, and the other "
+            f"keys options of its command. Got {entry}: {error}"
+        ) from error
+    for key in options.keys() & _DATA:
+        file = str(pathlib.Path(data_dir, options[key]))
         try:
-            task_class = find_task(f"{TASKS}.{kind}")
-            task_class.Config(output="", **options)
-        except (TypeError, ValueError, ModuleNotFoundError) as error:
+            options[key] = _part(file, folder)
+        except (OSError, ValueError) as error:
             raise ValueError(
-                f"{path}, {name}: kind must be a module of tasks, such as tagging, and "
-                f"the other keys options of its command. Got {entry}: {error}"
+                f"{source}: {key} must be in --data_dir. Without it, pass other "
+                f"--columns. Got {file}: {error}"
             ) from error
-        found[name] = DataSet(own_name, task_class, options)
-    return found
+    return DataSet(name, task_class, options)
 
 
 def _is_answered(question: Mapping[str, Any]) -> bool:
@@ -253,23 +310,25 @@ def _is_answered(question: Mapping[str, Any]) -> bool:
 def _part(path: str, folder: pathlib.Path) -> str:
     """Returns `path`; for `path[a:b]` and `path[a:b, answered]`, a part as a file."""
     if not (parts := re.fullmatch(r"(.*)\[(\d*):(\d*)(, answered)?\]", path)):
+        pathlib.Path(path).stat()  # Raises OSError if it is missing.
         return path
     source, *bounds, answered = parts.groups()
     chosen = slice(*(int(bound) if bound else None for bound in bounds))
     source, text = pathlib.Path(source), pathlib.Path(source).read_text("utf-8")
     if source.suffix == ".json":
-        articles = json.loads(text)["data"][chosen]
+        articles = json.loads(text).get("data", [])[chosen]
         for article in articles if answered else ():
             for paragraph in article["paragraphs"]:
                 paragraph["qas"] = [*filter(_is_answered, paragraph["qas"])]
         text = json.dumps({"data": articles})
     elif answered:
-        raise ValueError(f"{path}: only JSON files have questions with answers.")
+        raise ValueError("only JSON files have questions with answers")
     else:
-        header, *lines = text.splitlines(keepends=True)
-        text = "".join([header, *lines[chosen]])
-    name = f"{'answered-' if answered else ''}{source.name}"
-    part = folder / "data" / f"{source.parent.name}-{'-'.join(bounds)}-{name}"
+        lines = [*io.StringIO(text)]
+        text = "".join([*lines[:1], *lines[1:][chosen]])
+    name = f"{source.parent.name}-{'-'.join(bounds)}{'-answered' if answered else ''}"
+    name += f"-{zlib.crc32(text.encode()):08x}-{source.name}"
+    part = folder / "data" / name
     part.parent.mkdir(parents=True, exist_ok=True)
     part.write_text(text, "utf-8")
     return str(part)

@@ -34,6 +34,8 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from bert_tf import cli, finetuning, training
 
 from . import report, runs
@@ -94,7 +96,7 @@ def search(task_class: type[finetuning.Task], options: Any) -> list[runs.Run]:
         options: Those of `search_options(task_class.Config)`.
 
     Raises:
-        ValueError: All runs failed, or `output` has a model that is not of a search.
+        ValueError: All runs diverged, or `output` has a model that is not of a search.
     """
     output = pathlib.Path(options.output)
     if (output / "config.json").exists() and not (output / "runs").exists():
@@ -108,14 +110,20 @@ def search(task_class: type[finetuning.Task], options: Any) -> list[runs.Run]:
     for number, (settings, own) in enumerate(planned, 1):
         print(f"\nRun {number} of {len(planned)}: {_label(settings)}", flush=True)
         del own["output"]
+        own["export"] = ""  # Only that of the best one.
         found.append(all_runs.fine_tune(shared, keep_weights=None, **own))
         learned = (run for run in found if not run.failure)
         best = max(learned, key=lambda run: run.score, default=None)
         for run in found:
             if run is not best:
                 runs.drop_weights(run.path)
-    if best is None:
-        raise ValueError(f"All {len(planned)} runs in {output} failed: {run.failure}")
+    if best is None and len(planned) > 1:  # The larger class may be the best answer.
+        print("All runs failed to learn. The first one is trained to the end.")
+        shutil.rmtree(found[0].path)
+        shared = _share_data(task_class, stop_failed=False)
+        best = found[0] = all_runs.fine_tune(shared, keep_weights=None, **planned[0][1])
+    if best is None or best.failure:
+        raise ValueError(f"All runs in {output} failed: {found[0].failure}")
     own, marker = planned[found.index(best)][1], output / "search.json"
     before = json.loads(marker.read_text()) if marker.exists() else {}
     done = {"best": best.path.name, "options": options.to_dict()}
@@ -180,6 +188,7 @@ def _share_data(
                 self.dataset = functools.cache(self.dataset)
                 first.append(dict(vars(self)))
             vars(self).update(first[0])
+            self.encoder = encoder  # Its dropout may differ.
             changes = {name: getattr(options, name) for name in names}
             self.options = dataclasses.replace(self.options, **changes)
 
@@ -201,11 +210,20 @@ def _share_data(
 
 
 def _check_predictions(rows: Iterator[Mapping[str, Any]]) -> None:
-    """Raises DivergedError if predictions are the same, unlike gold labels."""
-    pairs = [(row["prediction"], row.get("gold")) for row in rows]
-    values = {x if isinstance(x, str) else f"{x:.2g}" for x, _ in pairs}
-    if len(values) == 1 < len({gold for _, gold in pairs}):
-        raise training.DivergedError(f"all predictions are {values.pop()!r}")
+    """Raises DivergedError if predictions are the same, unlike gold labels.
+
+    Scores are the same if their range is below 1 % of that of the labels.
+    """
+    pairs = [(row["prediction"], row["gold"]) for row in rows if "gold" in row]
+    if not pairs:
+        return
+    predictions, gold = map(np.array, zip(*pairs))
+    if predictions.dtype.kind == "f":
+        same = np.ptp(predictions) < 0.01 * np.ptp(gold.astype(float))
+    else:
+        same = len({*predictions}) == 1 < len({*gold})
+    if same:
+        raise training.DivergedError(f"all predictions are {pairs[0][0]!r}")
 
 
 def main() -> None:
@@ -217,7 +235,7 @@ def main() -> None:
         sys.exit("error: the first argument must be a module, e.g. tasks.tagging")
     try:
         task_class = runs.find_task(module)
-    except (ValueError, ModuleNotFoundError) as error:
+    except ValueError as error:
         sys.exit(f"error: {error}")
     options = search_options(task_class.Config)
     cli.run(lambda values: search(task_class, values), options)

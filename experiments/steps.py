@@ -23,7 +23,8 @@ the start."""
 
 def main(options: AblationConfig) -> None:
     """Trains what is not finished, and writes the report."""
-    study = Ablation(options, "steps", "Number of steps (figure 5)", CLAIM)
+    title = "Number of steps (figure 5)"
+    study = Ablation(options, "steps", title, CLAIM, ["MNLI"])
     study.table.x_label = "% of the pre-training steps"
     encoder = left_to_right.LeftToRightBackbone
     lines = {
@@ -32,10 +33,9 @@ def main(options: AblationConfig) -> None:
     }
     for line, changes in study.rows(lines.items()):
         model = study.pretrain(**changes)
-        total = model.options["steps"]
         for share in range(1, SHARES + 1):
-            path = model.path / "checkpoints" / f"step-{total // SHARES * share}"
-            row = 100 * share // SHARES
+            step, row = study.steps // SHARES * share, 100 // SHARES * share
+            path = model.path / "checkpoints" / f"step-{step}"
             study.fine_tune(row, "MNLI", path, column=f"{{}}, {line}")
 
 

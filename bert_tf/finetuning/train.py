@@ -98,7 +98,7 @@ class FineTuning:
                     layer.trainable = False
             model = task.head.build(backbone)
             model.jit_compile = self.devices.jit_compile
-            if options.init_from and not self.directory.read_metrics():
+            if options.init_from and not self.directory.read_metrics().get("training"):
                 ours, theirs = self.directory.head, encoder.head
                 same = all(ours.get(x) == theirs.get(x) for x in ("kind", "labels"))
                 missing = encoder.load_into(model, part=None if same else backbone)

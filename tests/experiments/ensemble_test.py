@@ -124,7 +124,7 @@ def test_exported_ensemble_answers_like_its_files(models, tmp_path, monkeypatch)
     arguments = documented("docs/experiments.md", "experiments.ensemble")
     metrics = ensemble.main(cli.parse(ensemble.EnsembleConfig, arguments))
     assert len(metrics["dev"]) == 4
-    exported = tf.saved_model.load("saved_models/squad/1")
+    exported = tf.saved_model.load("saved_models/squad_ensemble/1")
 
     class Model:
         def predict(self, *columns, signature="serving_default", batch_size=0):
@@ -138,7 +138,7 @@ def test_exported_ensemble_answers_like_its_files(models, tmp_path, monkeypatch)
 
     task = ensemble.open_task(options(models, tmp_path), models)
     _, rows = answers(task, Model())
-    check_files(task, rows, tmp_path / "models/squad")
+    check_files(task, rows, tmp_path / "models/squad_ensemble")
 
 
 @pytest.mark.slow
@@ -157,6 +157,12 @@ def test_refuses_models_that_do_not_fit(models, tmp_path, one_layer, vocabulary)
     other = toy.write_model("labels", tmp_path, one_layer, vocabulary)
     with pytest.raises(ValueError, match="with equal tokenizers and labels"):
         ensemble.main(options([models[0], other], tmp_path))
+    fits = options(models, tmp_path)
+    with pytest.raises(ValueError, match="--output must not be a model directory"):
+        ensemble.main(dataclasses.replace(fits, output=str(other.path)))
+    encoder = dataclasses.replace(models[0], head={"kind": "pretraining"})
+    with pytest.raises(ValueError, match=r"--module may name.* kind pretraining: "):
+        ensemble.open_task(fits, [encoder])
 
 
 # --- Averages --------------------------------------------------------------------

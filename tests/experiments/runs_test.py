@@ -30,6 +30,7 @@ def trained(monkeypatch):
         folder = pathlib.Path(config.output)
         folder.mkdir(parents=True)
         (folder / "model.safetensors").write_text("")
+        (folder / "config.json").write_text('{"hidden_size": 256}')
 
     def fine_tune(task_class, config, *, encoder_class=None, cache=None):
         fake(config, encoder_class)
@@ -39,6 +40,12 @@ def trained(monkeypatch):
 
     def pretrain(config, *, encoder_class=None):
         fake(config, encoder_class)
+        for step in range(10, config.steps + 1, 10):
+            folder = pathlib.Path(config.output, "checkpoints", f"step-{step}")
+            folder.mkdir(parents=True)
+            (folder / "config.json").write_text("{}")
+        if config.mask_token_rate == 1:
+            raise training.DivergedError("The loss is NaN.")
         return {"val_mlm_loss": 2.0}
 
     monkeypatch.setattr(finetuning, "fine_tune", fine_tune)
@@ -62,6 +69,16 @@ def test_finished_runs_are_found_by_their_options(trained, tmp_path):
     for changes in others:
         assert moved.fine_tune(Tagging, **OPTIONS, **changes).path != found.path
     assert trained[-1][1] is LeftToRightBackbone
+
+
+def test_runs_on_changed_files_are_other_runs(trained, tmp_path):
+    found = []
+    for name, text in (("a", "x"), ("a", "x"), ("b", "x"), ("b", "y")):
+        (tmp_path / name).mkdir(exist_ok=True)
+        (file := tmp_path / name / "train.csv").write_text(text)
+        options = OPTIONS | {"train_file": str(file)}
+        found.append(runs.Runs(tmp_path / "runs").fine_tune(Tagging, **options).path)
+    assert found[0] == found[1] == found[2] != found[3]
 
 
 def test_a_model_in_the_folder_is_named_relative_to_it(trained, tmp_path):
@@ -90,6 +107,14 @@ def test_diverged_runs_are_recorded_and_not_repeated(trained, tmp_path):
     assert len(trained) == 1
 
 
+def open_data_sets(folder):
+    entries = runs.read_data_sets(folder / "sets.json")
+    return {
+        name: runs.open_data_set(entry, name, str(folder), folder)
+        for name, entry in entries.items()
+    }
+
+
 def test_parts_of_files(tmp_path):
     (tmp_path / "a.tsv").write_text("x\ty\n1\t2\n3\t4\n5\t6\n")
     questions = [{"id": "1", "answers": ["a"]}, {"id": "2", "answers": []}]
@@ -105,7 +130,7 @@ def test_parts_of_files(tmp_path):
         "SQuAD": {"kind": "question_answering", **squad},
     }
     (tmp_path / "sets.json").write_text(json.dumps(entries))
-    found = runs.read_data_sets(tmp_path / "sets.json", str(tmp_path), tmp_path)
+    found = open_data_sets(tmp_path)
     own = found["MNLI"]
     assert (own.name, own.task_class) == ("own", Classification)
     assert own.options["epochs"] == 2
@@ -122,7 +147,7 @@ def test_parts_of_files(tmp_path):
     entries["MNLI"]["dev_file"] = "a.tsv[2:, answered]"
     (tmp_path / "sets.json").write_text(json.dumps(entries))
     with pytest.raises(ValueError, match="only JSON files have questions"):
-        runs.read_data_sets(tmp_path / "sets.json", str(tmp_path), tmp_path)
+        open_data_sets(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -130,39 +155,47 @@ def test_parts_of_files(tmp_path):
     [
         ({"kind": "tag"}, "MNLI: kind must be a module of tasks, .*tasks.tag'"),
         ({"kind": "tagging", "epoch": 3}, "MNLI: .* options of its command.*'epoch'"),
+        ({"kind": "tagging", "dev_file": "b[:2]"}, "MNLI: dev_file must be in --data_"),
     ],
 )
 def test_invalid_data_sets_are_refused(tmp_path, entry, message):
     (tmp_path / "sets.json").write_text(json.dumps({"MNLI": entry}))
     with pytest.raises(ValueError, match=message):
-        runs.read_data_sets(tmp_path / "sets.json", "", tmp_path)
-    (tmp_path / "sets.json").write_text("{")
-    with pytest.raises(ValueError, match="must be a JSON file"):
-        runs.read_data_sets(tmp_path / "sets.json", "", tmp_path)
+        open_data_sets(tmp_path)
+    for text in ("{", "[]", '{"MNLI": 1}'):
+        (tmp_path / "sets.json").write_text(text)
+        with pytest.raises(ValueError, match="must be a JSON file"):
+            open_data_sets(tmp_path)
 
 
 def test_finds_the_task_of_a_module():
     assert runs.find_task("tasks.tagging") is Tagging
     with pytest.raises(ValueError, match="json must define one task"):
         runs.find_task("json")
+    with pytest.raises(ValueError, match="must be a module with a task: No"):
+        runs.find_task("tasks.tag")
 
 
-def run_ablations(folder, **options):
-    """Runs all ablations on data sets that are not read."""
+def run_ablations(folder, *ablations, **options):
+    """Runs ablations on data sets that are not read. SQuAD is missing."""
     names = ("MNLI", "QNLI", "MRPC", "SST-2", "NER")
     files = {"train_file": "a.conll", "dev_file": "b.conll"}
     entries = {name: {"kind": "classification"} for name in names}
     entries["NER"] = {"kind": "tagging", **files}
+    entries["SQuAD"] = {"kind": "question_answering", "train_file": "missing.json[:1]"}
+    for name in files.values():
+        (folder / name).write_text("")
     (folder / "sets.json").write_text(json.dumps(entries))
     options = ablation.AblationConfig(
         records="records",
         output=str(folder / "out"),
         data_sets=str(folder / "sets.json"),
+        data_dir=str(folder),
         steps=51,
         restarts=2,
         **options,
     )
-    for name in ABLATIONS:
+    for name in ablations:
         importlib.import_module(f"experiments.{name}").main(options)
     return folder / "out"
 
@@ -173,7 +206,11 @@ def no_plot(monkeypatch):
 
 
 def test_ablations_share_their_runs(trained, tmp_path, no_plot):
-    folder = run_ablations(tmp_path)
+    def run():
+        return run_ablations(tmp_path, "pretraining_tasks", columns="MNLI,QNLI,NER")
+
+    folder = run()
+    run_ablations(tmp_path, *ABLATIONS[1:])
     models = [config for config, _ in trained if hasattr(config, "records")]
     # BERT, no NSP, left-to-right; five other sizes; five other mixtures.
     assert len(models) == 3 + 5 + 5
@@ -189,21 +226,39 @@ def test_ablations_share_their_runs(trained, tmp_path, no_plot):
     assert "| + BiLSTM | 50.0 ± 0.0 | 82.1 |" in tables["pretraining_tasks"]
     assert "| 1/256/4 (3/768/12) | 7.4 | 5.84 | 50.0" in tables["model_size"]
     assert "| 0/20/80 | 50.0 ± 0.0 | 83.7 | 50.0 ± 0.0 | 94.8 |" in tables["masking"]
+    assert "| 100/0/0 | failed | 84.3 | failed | 94.9 |" in tables["masking"]
     assert "| 20 | 50.0 ± 0.0 | 50.0 ± 0.0 |" in tables["steps"]
     count = len(trained)
-    run_ablations(tmp_path)
+    run()
+    run_ablations(tmp_path, *ABLATIONS[1:])
     assert len(trained) == count
 
 
 def test_rows_and_columns_are_selected(trained, tmp_path, no_plot):
-    folder = run_ablations(tmp_path, rows=(2,), columns="NER")
+    folder = run_ablations(tmp_path, "masking", rows=(4,), columns="NER")
     text = (folder / "masking.md").read_text()
-    assert "100/0/0" in text
+    assert "80/20/0" in text
     assert "80/10/10" not in text
     assert "MNLI" not in text
+    count = len(trained)
     for options, message in (
-        ({"rows": (9,)}, "--rows must be from 1 to 4. Got"),
-        ({"columns": "NER,WNLI"}, "--columns must be among .* Got .*WNLI"),
+        ({"rows": (9,)}, "--rows must be from 1 to 6. Got"),
+        ({"columns": "NER,MRPC"}, "--columns must be .*: MNLI, NER. Got .'MRPC'"),
     ):
         with pytest.raises(ValueError, match=message):
-            run_ablations(tmp_path, **options)
+            run_ablations(tmp_path, "masking", **options)
+    with pytest.raises(ValueError, match="SQuAD: train_file must be in --data_dir"):
+        run_ablations(tmp_path, "pretraining_tasks")
+    assert len(trained) == count
+
+
+def test_changes_of_a_row_win(trained, tmp_path):
+    (file := tmp_path / "sets.json").write_text("{}")
+    options = ablation.AblationConfig(
+        records="a", output=str(tmp_path / "out"), batch_size=8, data_sets=str(file)
+    )
+    study = ablation.Ablation(options, "warmup", "Warm-up", "", ["NER"])
+    study.pretrain(warmup_steps=7, records="b", batch_size=16, steps=20)
+    ((config, _),) = trained
+    found = config.warmup_steps, config.records, config.batch_size, config.steps
+    assert found == (7, "b", 16, 20)

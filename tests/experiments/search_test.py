@@ -1,7 +1,9 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import contextlib
 import dataclasses
+import pathlib
 import random
 import re
 import sys
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 from bert_tf import finetuning, training
-from bert_tf.checkpoints import open_checkpoint
+from bert_tf.checkpoints import Checkpoint, open_checkpoint
 from bert_tf.data import read_table, write_table
 from bert_tf.modeling import BertBackbone
 from experiments import search
@@ -125,6 +127,56 @@ def test_options_of_a_search(options):
     assert len(found) == 8
     assert {settings["dropout"] for settings, _ in found} == {0.0, 0.3}
     assert [settings["seed"] for settings, _ in found] == [1, 2] * 4
+
+
+@pytest.mark.parametrize(
+    ("predictions", "gold", "fails"),
+    [
+        (["a", "a"], ["a", "b"], True),
+        (["a", "a"], ["a", "a"], False),
+        (["a", "b"], ["a", "b"], False),
+        ([2.501, 2.502], ["0", "5"], True),
+        ([2001.0, 2019.0], ["1990", "2020"], False),
+    ],
+)
+def test_the_same_answer_for_all_is_a_failure(predictions, gold, fails):
+    rows = [{"prediction": x, "gold": y} for x, y in zip(predictions, gold)]
+    expected = pytest.raises(training.DivergedError, match="all predictions are")
+    with expected if fails else contextlib.nullcontext():
+        search._check_predictions(iter(rows))
+
+
+def test_runs_share_data_but_not_their_encoder(options, tmp_path):
+    (_, first), _ = search.combinations(Tagging.Config, options)
+    options = Tagging.Config(**first)
+    encoder = Checkpoint.untrained(options.size, options.vocabulary)
+    shared = search._share_data(Tagging, stop_failed=False)
+    tasks = [shared(options, each) for each in (encoder, dataclasses.replace(encoder))]
+    assert tasks[0].dataset("train") is tasks[1].dataset("train")
+    assert tasks[0].encoder is encoder is not tasks[1].encoder
+
+
+def test_a_search_whose_runs_all_fail_trains_one_to_the_end(
+    options, tmp_path, monkeypatch
+):
+    """On WNLI, the larger class is the best answer that is known."""
+    exports = []
+
+    def fine_tune(task_class, config, *, encoder_class=None, cache=None):
+        exports.append(config.export)
+        (folder := pathlib.Path(config.output)).mkdir(parents=True, exist_ok=True)
+        (folder / "model.safetensors").write_text("")
+        if len(exports) <= 2:
+            raise training.DivergedError("all predictions are 'O'")
+        return {"training": {"metric": "dev f1", "score": 0.5}}
+
+    monkeypatch.setattr(finetuning, "fine_tune", fine_tune)
+    options = dataclasses.replace(options, export="served")
+    found = search.search(Tagging, options)
+    assert [run.failure for run in found] == ["", "all predictions are 'O'"]
+    assert exports == ["", "", "", "served"]  # Two runs, one again, the best one.
+    assert search.search(Tagging, options)[0].score == 50
+    assert len(exports) == 4
 
 
 def test_does_not_replace_another_model(options, tmp_path):
