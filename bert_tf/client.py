@@ -50,6 +50,8 @@ _RETRIES = {
 _CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", -1),  # 4 MiB by default.
     ("grpc.max_send_message_length", -1),
+    # By default, requests of more than 256 KiB are not retried.
+    ("grpc.per_rpc_retry_buffer_size", 2**31 - 1),
     ("grpc.service_config", json.dumps({"methodConfig": [_RETRIES]})),
 )
 
@@ -222,7 +224,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     request, status = vars(options), 0
     with Client(address := request.pop("address")) as client:
         if inputs:
-            _check_inputs(client, inputs, address, request)
+            ranks = _check_inputs(client, inputs, address, request)
+            for name, value in inputs.items():  # A list of one value.
+                is_list = isinstance(value, list) or ranks.get(name) != 2
+                inputs[name] = value if is_list else [value]
         lines = filter(bytes.strip, sys.stdin.buffer)
         for line in [b""] if inputs else lines:
             try:
@@ -241,8 +246,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _check_inputs(
     client: Client, inputs: Mapping[str, Any], address: str, request: Mapping[str, Any]
-) -> None:
-    """Ends the command if the flags are not inputs of the signature."""
+) -> Mapping[str, int]:
+    """Returns the ranks of inputs; ends the command if flags are not inputs."""
     try:
         ranks = client.input_ranks(**request)
     except PredictError as error:
@@ -263,6 +268,7 @@ def _check_inputs(
             )
         if not value:
             print(f"warning: --{name} is empty.", file=sys.stderr)
+    return ranks
 
 
 def _parse_line(line: bytes) -> dict[str, Any]:

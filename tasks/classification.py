@@ -273,8 +273,13 @@ class Classification(finetuning.TableTask):
         # Labels are independent: all must be right.
         names = [*filter(None, answer["labels"])]
         confidence = math.prod(p if k in names else 1 - p for k, p in shares.items())
-        value = cls.find_data_set(options).separator.join(names)
-        return finetuning.Prediction(value, confidence, columns)
+        data_set, gold = cls.find_data_set(options), example.gold
+        if gold is not None:  # In the order of the prediction.
+            rank = {name: number for number, name in enumerate(settings["labels"])}
+            found = sorted(data_set.split_labels(gold), key=lambda x: rank.get(x, -1))
+            gold = data_set.separator.join(found)
+        value = data_set.separator.join(names)
+        return finetuning.Prediction(value, confidence, columns, gold)
 
     def _report(self, gold: np.ndarray, predicted: np.ndarray) -> str:
         """Returns precision, recall and F1 of each class or label; "" for scores."""

@@ -123,6 +123,14 @@ class Embedding(finetuning.TableTask):
                 f"training file may lack the second. Got --texts={options.texts}."
             )
         super().__init__(options, encoder)
+        for split in self.evaluation_splits:
+            row = self.data[split][0]
+            if len(row.inputs) < 2:
+                raise ValueError(
+                    f"{row.path}: the {split} set must have at least two columns of "
+                    f"--texts={options.texts}. Pass another --dev_file, also instead "
+                    "of --dev_share."
+                )
         self.loss = options.loss
         if self.loss == "simcse":
             texts = itertools.chain(*(row.inputs for row in self.data["train"]))

@@ -126,7 +126,14 @@ class QuestionAnswering(finetuning.Task):
 
     @classmethod
     def prediction(cls, example, answer, settings, options):
-        return finetuning.Prediction(answer["answer"], answer["score"])
+        found, references = answer["answer"], (x for x, _ in example.answers or ())
+        # Any reference is right.
+        gold = next((x for x in references if cls.is_correct(x, found)), example.gold)
+        return finetuning.Prediction(found, answer["score"], gold=gold)
+
+    @classmethod
+    def is_correct(cls, gold, prediction):
+        return squad.normalize(gold) == squad.normalize(prediction)
 
     def write_predictions(self, name, answers, folder):
         """Writes a table, and the answers in the format of SQuAD's scripts."""

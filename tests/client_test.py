@@ -152,6 +152,9 @@ def test_command_sends_repeated_inputs_as_a_list(monkeypatch, capsys):
     client.main(["--model=swag", "--prompt=p", "--choices=a", "--choices=b"])
     assert seen == {"model": "swag", "prompt": [b"p"], "choices": [[b"a", b"b"]]}
     assert json.loads(capsys.readouterr().out) == {"choice": 1}
+    monkeypatch.setattr(client.Client, "input_ranks", lambda *_, **__: {"words": 2})
+    client.main(["--model=tags", "--words=Paris"])
+    assert seen["words"] == [[b"Paris"]]
 
 
 def test_command_errors_are_one_line(toy_server, monkeypatch, capsys):

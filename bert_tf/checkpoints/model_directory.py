@@ -39,10 +39,10 @@ cards = lazy_import("bert_tf.checkpoints.model_card")
 
 CONFIG = hugging_face.CONFIG
 
-# The files of a Hugging Face repository that are downloaded.
-_HUB_FILES = ("*.json", "*.txt", "*.safetensors", "*.weights.h5")
 # Files of adapters (PEFT) and of heads (SetFit) that are part of a model.
 _UNSUPPORTED = ("adapter_config.json", "config_setfit.json", "model_head.pkl")
+# The files of a Hugging Face repository that are downloaded.
+_HUB_FILES = ("*.json", "*.txt", "*.safetensors", "*.weights.h5", *_UNSUPPORTED)
 # The files of a remote model directory that are not copied.
 _NOT_WEIGHTS = ("training_state/*", "logs/*")
 

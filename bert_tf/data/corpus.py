@@ -200,7 +200,7 @@ def _scan(
     A document is held out if its `content_share` is at most `share`. So copies are held
     out together, and more text changes nothing. With few documents, the result may be
     far from the share: then the limit moves until it differs by at most a half, and at
-    least one of ten documents is held out.
+    least one of ten documents is held out. More text may then move documents.
 
     Returns:
         The ranges without those that have no documents, as far as they were read; and
@@ -279,6 +279,10 @@ def _manifest(
         "max_sequence_length": length,
         "lowercase": options.lowercase,
         "next_sentence_prediction": options.next_sentence_prediction,
+        "held_out": ", ".join(
+            f"--{name}={getattr(options, name)}"
+            for name in ("held_out_share", "validation_input", "seed")
+        ),
         "vocabulary_fingerprint": vocabulary.fingerprint,
         "warnings": warnings,
     }

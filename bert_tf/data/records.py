@@ -179,7 +179,9 @@ class Records:
         """
         limit = max(1, count // self.manifest["max_sequence_length"])  # In rows.
         step = -(-self.manifest["train_rows"] // limit)
-        rows = tf.data.TFRecordDataset(self._paths("train")[::step])
+        # Of a part whose documents are all held out, the file is empty.
+        files = [path for path in self._paths("train") if self._files[path]]
+        rows = tf.data.TFRecordDataset(files[::step])
         batches = rows.take(limit).batch(4096)
         parsed = (self._parse(batch, len(batch))["token_ids"] for batch in batches)
         return np.concatenate([token_ids.numpy() for token_ids in parsed])

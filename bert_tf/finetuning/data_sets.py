@@ -292,7 +292,8 @@ def _label(data_set: DataSet, labels: Mapping[str, Any], where: str) -> str:
             f"{label!r}."
         )
     values = {column: _normalized(str(label)) for column, label in labels.items()}
-    if {*values.values()} == {"-1"}:
+    no_gold = {str(x or "").strip() for x in labels.values()} <= data.MISSING_VALUES
+    if no_gold or {*values.values()} == {"-1"}:
         return "-1"
     for column, value in values.items():
         if value not in _BOOLEANS:

@@ -73,6 +73,9 @@ class Distiller(keras.Model):
         student: The result of `task.training_model`. Compile it before the first step.
 
     Outputs: those of the student.
+
+    Raises:
+        ValueError: The teacher lacks weights.
     """
 
     def __init__(self, task: Task, teacher: Checkpoint, student: keras.Model):
@@ -81,8 +84,13 @@ class Distiller(keras.Model):
         self._task = task
         self.built = True
         backbone = teacher.build_backbone(task.options.precision)
-        model = task.build_head(teacher.head).build(backbone)
-        teacher.load_into(model)
+        head = task.build_head(teacher.head)
+        model = head.build(backbone)
+        if missing := {*teacher.load_into(model)} - {*head.unused_layers}:
+            raise ValueError(
+                f"--teacher={teacher.path} has no weights for "
+                f"{', '.join(sorted(missing))}, so its answers would be random."
+            )
         model = task.training_model(model)
         settings, labels = task.settings, list(teacher.head.get("labels", ()))
         order = [labels.index(label) for label in settings.get("labels", ())]

@@ -46,7 +46,8 @@ def finetuning_report(
         if is_score:
             return abs(float(row["gold"]) - row["prediction"])
         parts = str(row.get("confidence", 0.0)).split()  # A number, or several.
-        return np.prod(np.float64(parts)) * (row["gold"] != row["prediction"])
+        is_correct = task.is_correct(row["gold"], row["prediction"])
+        return np.prod(np.float64(parts)) * (not is_correct)
 
     kept, kinds = getattr(task.options, "kept", ()), collections.Counter()
 

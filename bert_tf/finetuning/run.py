@@ -136,10 +136,14 @@ def predict_file(task_class: type[Task], options: PredictConfig) -> None:
         examples = filter(_held_out(checkpoint, options), examples)
 
     def rows() -> Iterator[dict[str, Any]]:
+        names = None
         while batch := list(itertools.islice(examples, options.batch_size)):
             columns = list(zip(*(example.inputs for example in batch), strict=True))
             answers = task_class.answer(model, columns, options.batch_size)
-            yield from task_class.prediction_rows(batch, answers, head, config)
+            for row in task_class.prediction_rows(batch, answers, head, config):
+                # `gold` may be missing in some batches.
+                names = names or [*row]
+                yield {name: row.get(name, "") for name in names}
 
     count = data.write_table(options.output, tqdm(rows(), unit=" rows", disable=None))
     print(f"{count:,} rows in {options.output}.")
@@ -157,14 +161,24 @@ def _held_out(
     Raises:
         ValueError: The model has no such split, or its training file is another one.
     """
+
+    # `--id` may have changed since the training. Questions and sentences have no line.
+    def key(line: Any, id_: str) -> str:
+        return str(line) if int(line) else id_
+
     if checkpoint.options.get("train_file_content") != _content(options.input):
         raise ValueError(
             f"--split requires the --train_file of {checkpoint.path}, unchanged, and a "
             f"training with --{options.split}_share. Got --input={options.input}."
         )
     rows = data.read_table(checkpoint.path / _HELD_OUT)
-    found = {(x["line"], x["id"]) for x in rows if x["split"] == options.split}
-    return lambda row: (str(row.line), row.id) in found
+    found = {key(x["line"], x["id"]) for x in rows if x["split"] == options.split}
+    if not found:
+        raise ValueError(
+            f"--split={options.split}: {checkpoint.path} was trained without "
+            f"--{options.split}_share."
+        )
+    return lambda row: key(row.line, row.id) in found
 
 
 # --- Checks ----------------------------------------------------------------------

@@ -208,11 +208,13 @@ class Prediction(NamedTuple):
         value: A name or an index; a number or a vector for scores.
         confidence: Its probability, or those of its parts; None for none.
         columns: Further columns by name: numbers or vectors.
+        gold: The gold label to compare with `value`; None for that of the example.
     """
 
     value: Any
     confidence: Any = None
     columns: Mapping[str, Any] = types.MappingProxyType({})
+    gold: str | None = None
 
 
 class Evaluation(NamedTuple):
@@ -486,7 +488,12 @@ class Task(abc.ABC):
         """Yields the rows of a table of predictions: `id`; the columns of `--keep`; the
         texts; `prediction`; `confidence`; `gold`, if the input has it; other columns of
         `prediction`.
+
+        Raises:
+            ValueError: A column of `--keep` has the name of another column.
         """
+        examples = [*examples]
+        has_gold = any(example.gold is not None for example in examples)
         for index, example in enumerate(examples):
             answer = {name: values[index] for name, values in answers.items()}
             found = cls.prediction(example, answer, settings, options)
@@ -499,9 +506,22 @@ class Task(abc.ABC):
             row = {"id": example.id, **example.kept, **texts, "prediction": value}
             if found.confidence is not None:
                 row["confidence"] = _rounded(found.confidence)
-            if example.gold is not None:
-                row["gold"] = example.gold
-            yield row | {name: _rounded(x) for name, x in found.columns.items()}
+            if has_gold:
+                gold = example.gold if found.gold is None else found.gold
+                row["gold"] = "" if gold is None else gold
+            row |= {name: _rounded(x) for name, x in found.columns.items()}
+            for name, value in example.kept.items():
+                if row[name] != value:
+                    raise ValueError(
+                        f"--keep={name} is also the name of another column of the "
+                        "predictions. Omit it, or rename it in the table."
+                    )
+            yield row
+
+    @classmethod
+    def is_correct(cls, gold: Any, prediction: Any) -> bool:
+        """Whether a prediction of a class or text is right, for report.md."""
+        return gold == prediction
 
     def rows(
         self, name: str, answers: Mapping[str, Sequence[Any]]

@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 from absl import logging
 
 from bert_tf import cli, data, serving, training
@@ -263,9 +264,12 @@ class FineTuning:
 
 def _check_training_data(state: training.TrainingState, split: batching.Split) -> None:
     """Raises ValueError if a training resumes with other training data."""
-    parts = split.rows.tokens, *split.rows.segment_starts
-    content = functools.reduce(lambda crc, x: zlib.crc32(x.numpy(), crc), parts, 0)
-    if state.progress.setdefault("training_data", content) != content:
+    parts = [split.rows.tokens, split.rows.segment_starts, split.targets, split.weights]
+    content = 0
+    for part in tf.nest.flatten(parts, expand_composites=True):
+        if part is not None:
+            content = zlib.crc32(np.ascontiguousarray(part), content)
+    if state.progress.setdefault("training_examples", content) != content:
         raise ValueError(
             f"The training data have changed since step {state.step:,} of "
             f"{state.directory.path}. Restore them to resume, or choose another "

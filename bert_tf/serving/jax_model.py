@@ -16,7 +16,10 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from bert_tf.lazy import lazy_import
 from bert_tf.modeling import BertBackbone
+
+jax = lazy_import("jax")
 
 _TOKENS = 32  # Lengths are padded to a multiple, rows to a power of two.
 
@@ -42,17 +45,24 @@ class JaxModel:
                 for name, n in states.items()
             }
             model = keras.Model(model.input, outputs, name=model.name)
-        model.jit_compile = True
         self.input, self._model = model.input, model
+        self._variables = model.trainable_variables, model.non_trainable_variables
+
+        def run(variables, inputs):
+            outputs, _ = model.stateless_call(*variables, inputs, training=False)
+            return outputs
+
+        # Not Keras' `predict`: it donates the weights, which threads share.
+        self._run = jax.jit(run)
 
     def __call__(self, inputs: Mapping[str, Any], training: bool = False) -> Any:
         rows, *choices, length = inputs["token_ids"].shape
         padded = max(length, min(-(-length // _TOKENS) * _TOKENS, self._limit))
         empty = (1 << max(rows - 1, 0).bit_length()) - rows, *(0 for _ in choices)
         widths = [(0, size) for size in (*empty, padded - length)]
-        outputs = self._model.predict_on_batch(
-            {name: np.pad(inputs[name], widths) for name in self.input}
-        )
+        variables = [[each.value for each in part] for part in self._variables]
+        inputs = {name: np.pad(inputs[name], widths) for name in self.input}
+        outputs = keras.tree.map_structure(np.asarray, self._run(variables, inputs))
 
         def cut(x: np.ndarray, spec: keras.KerasTensor) -> tf.Tensor:
             has_tokens = not choices and len(spec.shape) > 1 and spec.shape[1] is None

@@ -266,6 +266,8 @@ def _predict(servable: Servable, body: bytes, seconds: float) -> dict[str, Any]:
 def _decode_base64(value: dict[str, Any]) -> Any:
     if value.keys() != {"b64"}:
         return value
+    if not isinstance(value["b64"], str):
+        raise ValueError(f"'b64' must be a string. Got {reprlib.repr(value['b64'])}")
     text = "".join(value["b64"].split())
     # TensorFlow Serving allows white space and no padding.
     padding = "" if "=" in text else "=" * (-len(text) % 4)

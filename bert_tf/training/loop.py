@@ -308,18 +308,25 @@ class TrainingState:
         directory: The model directory.
         model: The compiled model. `model.optimizer` is saved too.
         write: Whether to write files. With several workers, only one writes.
+        change: See `ModelDirectory.save_weights`. The state has the weights themselves.
 
     Attributes:
-        directory, model, write: See above.
+        directory, model, write, change: See above.
         path: The folder of the states.
         progress: JSON values that are saved and restored too.
     """
 
     def __init__(
-        self, directory: ModelDirectory, model: keras.Model, *, write: bool = True
+        self,
+        directory: ModelDirectory,
+        model: keras.Model,
+        *,
+        write: bool = True,
+        change: Callable[[dict], dict] = dict,
     ):
         self.directory = directory
         self.write = write
+        self.change = change
         self.model = model
         self.path = directory.path / _TRAINING_STATES
         self.progress: dict[str, Any] = {}
@@ -347,7 +354,7 @@ class TrainingState:
         if not self.write:
             return
         if weights:
-            self.directory.save_weights(self.model)
+            self.directory.save_weights(self.model, self.change)
         self.path.mkdir(exist_ok=True)
         path = self.path / f"ckpt-{self.step}.npz"
         try:

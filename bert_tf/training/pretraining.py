@@ -16,6 +16,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from bert_tf import checkpoints, data, storage
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
@@ -118,12 +119,17 @@ def pretrain(
                 if "mlm" in missing and not options.freeze_encoder:
                     print(_NEW_HEAD)
             backbone.trainable = not options.freeze_encoder
-            model.compile(
-                create_optimizer(options, phases[0].schedule),
-                loss_weights={"mlm": 1, "nsp": int(learns_pairs)},
-            )
-            state = TrainingState(directory, model, write=chief)
+            optimizer = create_optimizer(options, phases[0].schedule)
+            if not learns_pairs:  # Those of `init_from` stay as they are.
+                unused = [*backbone.pooler.weights, *model.nsp_head.weights]
+                optimizer.exclude_from_weight_decay(var_list=unused)
+            model.compile(optimizer, loss_weights={"mlm": 1, "nsp": int(learns_pairs)})
+            scale = functools.partial(scale_embeddings, model)
+            change = scale if options.optimizer == "muon" else dict
+            state = TrainingState(directory, model, write=chief, change=change)
             _restore(state, phases)
+            # The last run may have been killed after it saved the state.
+            _record(options, state)
         last = phases[-1]
         manifest = last.records.manifest
         print(
@@ -151,9 +157,6 @@ def pretrain(
             for phase in phases:
                 if loop.step <= phase.end:  # At its end, the evaluation may be missing.
                     _train_phase(options, loop, phase, learns_pairs, after_evaluation)
-            if options.optimizer == "muon":
-                with devices.scope():
-                    scale_embeddings(model)
 
             # === Report ===
             held_out = masked_batches(options, replicas, last, split="validation")
@@ -162,7 +165,7 @@ def pretrain(
             examples = report.fill_masks(model, batch, directory.vocabulary)
             if not chief:
                 return {}
-            directory.save_weights(model)
+            directory.save_weights(model, change)
             token_ids = last.records.token_ids(_TOKENS_COUNTED)
             baselines = data.baseline_accuracies(held_out, token_ids)
         except tf.errors.DataLossError as error:
@@ -207,6 +210,15 @@ def _check_phases(
                 f"{phase.batch_size}, replicas={replicas})"
             )
         records = phase.records
+        # Records of earlier versions do not tell.
+        splits = [x.records.manifest.get("held_out") for x in (first, phase)]
+        if None not in splits and splits[0] != splits[1]:
+            logging.warning(
+                "%s and %s hold out other documents (%s; %s). If they share text, "
+                "validation documents of one are training text of the other, and the "
+                "held-out losses too low.",
+                first.records.path, records.path, *splits,
+            )  # fmt: skip
         for key in ("vocabulary_fingerprint", "lowercase"):
             if records.manifest[key] != first.records.manifest[key]:
                 raise ValueError(
@@ -300,27 +312,33 @@ def create_optimizer(
     return classes.get(options.optimizer, AdamW)(schedule, **arguments)
 
 
-def scale_embeddings(model: BertPretrainer) -> None:
-    """Scales the token embeddings to about `initializer_range`, for fine-tuning.
+def scale_embeddings(
+    model: BertPretrainer, weights: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Returns weights whose token embeddings are about `initializer_range`.
 
-    The outputs of the model stay the same: LayerNorm removes the scale of the sum of
-    all embeddings, and the LayerNorm of the masked-LM head takes up that of its output
-    matrix. The factor is a power of two, so no weight is rounded.
+    They are better for fine-tuning. The outputs of the model stay the same: LayerNorm
+    removes the scale of the sum of all embeddings, and the LayerNorm of the masked-LM
+    head takes up that of its output matrix. The factor is a power of two, so no weight
+    is rounded.
 
     Adam changes all weights by about the learning rate in a step. The short recipe
     leaves token embeddings of 0.1, five times larger than those of a new model, which
     would learn five times slower. benchmarks/results/gain.md has the scores.
+
+    Args:
+        model: The model.
+        weights: Its weights by path.
     """
     embeddings, norm = model.backbone.embeddings, model.mlm_head.layer_norm
-    tokens = keras.ops.convert_to_numpy(embeddings.token_embedding.embeddings)
-    target = model.backbone.config.initializer_range
-    factor = 2.0 ** np.round(np.log2(target / np.sqrt(np.mean(tokens**2))))
-    layers = ("token_embedding", "position_embedding", "segment_embedding")
-    for name in layers:
-        table = getattr(embeddings, name).embeddings
-        table.assign(table * factor)
-    for weight in (norm.gamma, norm.beta):
-        weight.assign(weight / factor)
+    names = ("token_embedding", "position_embedding", "segment_embedding")
+    layers = filter(None, (getattr(embeddings, name) for name in names))
+    tables = [layer.embeddings.path for layer in layers]  # The first has the tokens.
+    target, tokens = model.backbone.config.initializer_range, weights[tables[0]]
+    factor = np.float32(2) ** np.round(np.log2(target / np.sqrt(np.mean(tokens**2))))
+    factors = dict.fromkeys(tables, factor)
+    factors |= dict.fromkeys((norm.gamma.path, norm.beta.path), 1 / factor)
+    return {**weights, **{path: weights[path] * x for path, x in factors.items()}}
 
 
 def _restore(state: TrainingState, phases: Sequence[Phase]) -> None:
@@ -395,11 +413,7 @@ def _train_phase(
         row = {k: float(row[k]) for k in sorted(row) if learns_pairs or "nsp" not in k}
         history.append(row)
         loop.save(weights=True)
-        if options.keep_checkpoints and loop.state.write:
-            keep_checkpoints(loop.state.directory, history, options.keep_checkpoints)
-        # After the state, which has the history, so that a history implies a state.
-        if loop.state.write:
-            data.write_table(loop.state.directory.path / _HISTORY, history)
+        _record(options, loop.state)
         loop.report(
             row,
             loop.step,
@@ -409,6 +423,19 @@ def _train_phase(
         )
         if after_evaluation:
             after_evaluation(row, loop.model)
+
+
+def _record(options: PretrainConfig, state: TrainingState) -> None:
+    """Writes `history.csv`, and the copies of `--keep_checkpoints`.
+
+    Call it after the state, which has the history: so a history implies a state.
+    """
+    history, directory = state.progress["history"], state.directory
+    if not (history and state.write):
+        return
+    if options.keep_checkpoints and history[-1]["step"] == state.step:
+        keep_checkpoints(directory, history, options.keep_checkpoints)
+    data.write_table(directory.path / _HISTORY, history)
 
 
 def keep_checkpoints(
@@ -457,6 +484,8 @@ def masked_batches(
     else:  # There may be fewer rows than in a batch.
         rows = phase.records.manifest["validation_rows"]
         batch_size = min(batch_size, math.ceil(rows / replicas) * replicas)
+        if options.micro_batch_size:
+            batch_size = min(batch_size, options.micro_batch_size * replicas)
         # The tokens are selected as in the paper, so that the losses of runs compare.
     return phase.records.dataset(
         split,

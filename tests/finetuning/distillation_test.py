@@ -140,3 +140,12 @@ def test_unsuitable_teachers(trait, change, prepare, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=f"must have the same {trait} as the student"):
         fine_tune(kind, options)
     assert not (tmp_path / "student").exists()
+
+
+def test_teacher_without_weights_of_its_head_is_refused(prepare, vocabulary):
+    kind, options = prepare("labels")
+    task, teacher = kind(options, encoder(vocabulary)), open_checkpoint(options.teacher)
+    weights = {k: x for k, x in teacher.weights.items() if not k.startswith("logits")}
+    teacher = dataclasses.replace(teacher, weights=weights)
+    with pytest.raises(ValueError, match="has no weights for logits, so its answers"):
+        distillation.Distiller(task, teacher, None)

@@ -49,6 +49,7 @@ def test_report_lists_the_largest_errors(tmp_path, rows, problem, errors, panels
         evaluation_splits=["dev", "test"],
         options=Classification.Config(label="x", size="tiny", **files),
         rows=lambda name, answers: answers,
+        is_correct=Classification.is_correct,
     )
     dev = Evaluation({"accuracy": 0.5}, rows, report="of classes\n")
     found = {"dev": dev, "test": Evaluation({}, {})}

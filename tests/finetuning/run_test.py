@@ -185,6 +185,14 @@ class TrainedOnOtherData(Tagging):
         return super().dataset("dev" if name == "train" else name)
 
 
+class TrainedOnOtherLabels(Tagging):
+    def dataset(self, name):
+        split = super().dataset(name)
+        if name == "train":
+            split = dataclasses.replace(split, targets=1 - split.targets)
+        return split
+
+
 @pytest.mark.slow
 def test_resume_is_bit_equal_after_sigterm(finished, tmp_path, monkeypatch, capsys):
     options, metrics = finished
@@ -202,8 +210,9 @@ def test_resume_is_bit_equal_after_sigterm(finished, tmp_path, monkeypatch, caps
         line = f"Stopped by SIGTERM. Step {step} is saved in"
         assert line in capsys.readouterr().out
         message = f"training data have changed since step {step} "
-        with pytest.raises(ValueError, match=message):
-            fine_tune(TrainedOnOtherData, again)
+        for changed in (TrainedOnOtherData, TrainedOnOtherLabels):
+            with pytest.raises(ValueError, match=message):
+                fine_tune(changed, again)
     again_metrics = fine_tune(Tagging, again)
     assert "resuming at step 20 of 30" in capsys.readouterr().out
     rows = (m["training"]["epochs"] for m in (metrics, again_metrics))
@@ -434,6 +443,10 @@ def test_reruns_and_predict_see_the_same_held_out_rows(encoder, tmp_path):
     found = read_table(predict.output)
     assert [row["id"] for row in found] == [row["id"] for row in written["test"]]
     assert found[0].keys() == written["test"][0].keys()
+    # A rerun may change the column of ids.
+    fine_tune(Classification, dataclasses.replace(options, id="shop"))
+    run_task(Classification, predict)
+    assert read_table(predict.output) == found
 
     write_table(path, rows[1:])
     with pytest.raises(ValueError, match=r"train_file_content: '.*' before"):

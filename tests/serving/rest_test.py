@@ -88,6 +88,7 @@ def add(**inputs) -> dict:
         (b'{"inputs": ' + b"[" * 70 + b"]" * 70 + b"}", "must have string values"),
         ({"instances": [{"b64": "?"}]}, "not valid JSON"),
         ({"instances": [{"b64": "Y"}]}, "not valid JSON"),
+        ({"instances": [{"b64": None}]}, "'b64' must be a string. Got None"),
         (b"", "The body, 0 bytes, is not valid JSON"),
         ({"instances": ["a", {"text": "a"}]}, "values or objects, not a mix"),
         ([1], "must be an object with 'inputs' or 'instances'"),

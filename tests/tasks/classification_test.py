@@ -10,6 +10,7 @@ import scipy.special
 import sklearn.metrics
 import sklearn.utils
 
+from bert_tf import finetuning
 from bert_tf.finetuning import batches, correlations
 from bert_tf.modeling import BertBackbone
 from bert_tf.training import create_training_variables
@@ -264,8 +265,13 @@ def test_several_labels_without_gold_label(read):
     task = read(f"{table}u\t-1\t-1\n", **OWN | columns, test_file="x.tsv")
     for split in ("train", "test"):
         assert [row.gold for row in task.data[split]] == ["a", "", "a,b"]
-    with pytest.raises(ValueError, match="line 5: column 'b' must be one of 0, 1"):
-        read(f"{table}u\t1\t-1\n", **OWN | columns)
+    for cells in ("1\t-1", "\t1"):
+        with pytest.raises(
+            ValueError, match=r"line 5: column '[ab]' must be one of 0, 1"
+        ):
+            read(f"{table}u\t{cells}\n", **OWN | columns)
+    task = read(f"{table}u\t\tNaN\n", **OWN | columns)
+    assert [row.gold for row in task.data["train"]] == ["a", "", "a,b"]
 
 
 # --- Scores and predictions ------------------------------------------------------
@@ -295,13 +301,31 @@ def test_predictions_of_classes(tmp_path, read):
     assert "gold" not in next(task.rows("test", found.answers))
 
 
+def test_predictions_have_the_same_columns_in_each_row():
+    examples = [
+        finetuning.Example(str(i), None, ("a",), gold, kept={"text": "b"})
+        for i, gold in enumerate((None, "yes"))
+    ]
+    answers = {"label": ["no", "yes"], "probabilities": np.float32([[0.9, 0.1]] * 2)}
+    settings, options = {"labels": ["no", "yes"]}, Classification.Config(output="x")
+
+    def rows():
+        return [*Classification.prediction_rows(examples, answers, settings, options)]
+
+    with pytest.raises(ValueError, match="--keep=text is also the name of another col"):
+        rows()
+    examples = [example._replace(kept={}) for example in examples]
+    assert [row["gold"] for row in rows()] == ["", "yes"]
+    assert [*rows()[0]] == [*rows()[1]]
+
+
 # --- Several labels ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("content", "options"),
     [
-        ("text\tlabel\na\tx| y\nb\t\nc\tx\n", {"label_separator": "|"}),
+        ("text\tlabel\na\ty| x\nb\t\nc\tx\n", {"label_separator": "|"}),
         ("text\tx\ty\na\t1\t1\nb\t0\tFalse\nc\ttrue\t0\n", {"label": "x,y"}),
     ],
 )
@@ -325,6 +349,7 @@ def test_several_labels(read, content, options):
     both = f"x{options.get('label_separator', ',')}y"
     assert list(row.values())[:4] == ["0", "a", both, pytest.approx(0.16)]
     assert (row["P(x)"], row["P(y)"]) == (0.4, 0.4)
+    assert row["gold"] == both  # In the same order.
     assert [row["prediction"] for row in others] == ["y", "x"]
     found = task.evaluate(dev, logits, {"thresholds": [0.5] * 2})
     assert next(task.rows("dev", found.answers))["prediction"] == ""

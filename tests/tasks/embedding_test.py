@@ -77,6 +77,10 @@ def test_simcse_pairs_each_text_with_itself(tmp_path, read):
     write(tmp_path, train__tsv=SCORED)  # Both texts, without scores.
     task = read(**OWN, label="score", loss="simcse")
     assert [a for a, _ in texts_of(task)] == ["the cat", "cat", "mat"]
+    write(tmp_path, train__tsv="a\n" + "".join(f"cat {x}\n" for x in range(9)))
+    files = {"texts": "a,b", "train_file": "train.tsv", "dev_share": 0.3}
+    with pytest.raises(ValueError, match="dev set must have at least two columns of"):
+        read(**files, loss="simcse")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from bert_tf import finetuning
 from bert_tf.data import read_table
 from tasks.question_answering import QuestionAnswering
 from tests.toy import tables
@@ -88,3 +89,13 @@ def test_targets_and_predictions_of_tables(read, tmp_path):
     rows = read_table(tmp_path / "predictions_test.tsv")
     found = [(row["id"], row["question"], row["prediction"]) for row in rows]
     assert found == [("2", "a, b", "cat"), ("3", "c", "mat")]
+
+
+@pytest.mark.parametrize(("answer", "is_correct"), [("The cat!", True), ("a", False)])
+def test_any_reference_is_correct(answer, is_correct):
+    example = finetuning.Example("1", {}, ("", ""), "x", answers=(("x", 0), ("cat", 2)))
+    found = QuestionAnswering.prediction(
+        example, {"answer": answer, "score": 1}, {}, None
+    )
+    assert found.gold == ("cat" if is_correct else "x")
+    assert QuestionAnswering.is_correct(found.gold, answer) == is_correct

@@ -12,6 +12,7 @@ import json
 import pathlib
 import sys
 import tempfile
+from concurrent import futures
 
 import keras
 import numpy as np
@@ -83,6 +84,13 @@ def train(folder: pathlib.Path, strategy: str = "default") -> dict[str, dict]:
         ids = ids[:, None] if name == "choices" else ids
         inputs = {"token_ids": ids, "segment_ids": ids * 0, "padding_mask": ids * 0 + 1}
         answers = model.predict(*inputs.values(), signature="ids")
+        with futures.ThreadPoolExecutor(4) as pool:
+            arguments = (model.predict, *inputs.values())
+            calls = [pool.submit(*arguments, signature="ids") for _ in range(8)]
+            for call in calls:
+                keras.tree.map_structure(
+                    np.testing.assert_array_equal, call.result(), answers
+                )
         _check_saving(task.head.build(initial.build_backbone()), inputs)
         results[name] = {
             "epochs": metrics["training"]["epochs"],

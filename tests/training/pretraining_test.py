@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -242,17 +243,73 @@ def test_embeddings_of_muon_are_scaled_and_outputs_stay(options, tmp_path, monke
     batch = next(iter(masked_batches(options, 1, open_phases(options)[0])))[0]
     outputs, scale_embeddings = [], pretraining.scale_embeddings
 
-    def scale(model):
+    def scale(model, weights):
+        scaled = scale_embeddings(model, weights)
         outputs.append(model.predict_on_batch(batch))
-        scale_embeddings(model)
+        for variable in model.weights:
+            variable.assign(scaled[variable.path])
         outputs.append(model.predict_on_batch(batch))
+        for variable in model.weights:
+            variable.assign(weights[variable.path])
+        return scaled
 
     monkeypatch.setattr(pretraining, "scale_embeddings", scale)
-    run(options, tmp_path, **changes)
-    assert_equal(*outputs)
-    written = open_checkpoint(tmp_path).read_weights()
-    tokens = written["embeddings/token_embedding/embeddings"]
-    assert 0.5**0.5 < np.sqrt(np.mean(tokens**2)) / 0.02 < 2**0.5
+    run(options, tmp_path, keep_checkpoints=1, **changes)
+    assert_equal(*outputs[:2])
+    for path in (tmp_path, tmp_path / "checkpoints/step-2"):
+        written = open_checkpoint(path).read_weights()
+        tokens = written["embeddings/token_embedding/embeddings"]
+        assert 0.5**0.5 < np.sqrt(np.mean(tokens**2)) / 0.02 < 2**0.5
+
+
+def test_embeddings_are_scaled_without_segments(one_layer):
+    config = dataclasses.replace(one_layer, model_type="distilbert", num_segments=0)
+    model = BertPretrainer(BertBackbone(config))
+    weights = {v.path: np.full(v.shape, 0.16, np.float32) for v in model.weights}
+    scaled = pretraining.scale_embeddings(model, weights)
+    changed = {path for path in weights if scaled[path] is not weights[path]}
+    for path in ("embeddings/token_embedding", "embeddings/position_embedding"):
+        np.testing.assert_allclose(scaled[f"{path}/embeddings"], 0.02, rtol=1e-6)
+    assert len(changed) == 4
+
+
+def test_a_killed_run_writes_its_history_and_copies_later(options, tmp_path):
+    def stop(*arguments):
+        sys.exit(1)
+
+    changes = {"steps": 4, "warmup_steps": 1, "validate_every": 2}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pretraining, "keep_checkpoints", stop)
+        with pytest.raises(SystemExit):
+            run(options, tmp_path, keep_checkpoints=2, **changes)
+    assert not (tmp_path / "checkpoints").exists()
+    run(options, tmp_path, keep_checkpoints=2, **changes)
+    found = {path.name for path in (tmp_path / "checkpoints").iterdir()}
+    assert found == {"step-2", "step-4"}
+    assert [row["step"] for row in read_history(tmp_path)] == [2, 4]
+
+
+def test_evaluation_has_the_batches_of_memory(options):
+    (phase,) = open_phases(dataclasses.replace(options, micro_batch_size=4))
+    options = dataclasses.replace(options, micro_batch_size=4)
+    batch = next(iter(masked_batches(options, 2, phase, split="validation")))
+    assert len(batch[0]["token_ids"]) == 8
+
+
+def test_pooler_without_pairs_does_not_decay(options, tmp_path, vocabulary, one_layer):
+    source = model_directory(tmp_path / "source", one_layer, vocabulary)
+    source.save_weights(BertPretrainer(BertBackbone(one_layer)))
+    changes = {"next_sentence_prediction": False, "optimizer": "lamb", "size": ""}
+    changes |= {"init_from": str(source.path), "steps": 2, "warmup_steps": 0}
+    run(options, tmp_path / "new", validate_every=2, **changes)
+    weights = [
+        open_checkpoint(x).read_weights() for x in (source.path, tmp_path / "new")
+    ]
+    same = {
+        name for name, x in weights[0].items() if np.array_equal(x, weights[1][name])
+    }
+    assert {"pooler/kernel", "nsp/kernel"} <= same
+    assert "embeddings/token_embedding/embeddings" not in same
 
 
 def test_finished_run_is_not_trained_again(trained, two_phases, tmp_path, vocabulary):
