@@ -133,13 +133,14 @@ def _write_records(
     vocabulary = os.path.join(folder, "vocab.txt")
     checkpoint.vocabulary.write(vocabulary)
     limit = checkpoint.architecture.max_sequence_length
+    length = options.max_sequence_length or checkpoint.max_sequence_length
     fields = (field.name for field in dataclasses.fields(data.TextFilesConfig))
     corpus = data.CorpusConfig(
         **{name: getattr(options, name) for name in fields},
         vocabulary=vocabulary,
         output=folder,
         lowercase=checkpoint.lowercase,
-        max_sequence_length=min(options.max_sequence_length or limit, limit),
+        max_sequence_length=min(length, limit),
         short_sequence_probability=0,
         next_sentence_prediction=False,
         pack=False,

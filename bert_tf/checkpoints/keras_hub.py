@@ -103,7 +103,12 @@ def open_folder(
         kind = kind or "classification"
         declared["activation"] = keras.activations.serialize(model.activation)
     doubt = f"Its task.json declares the class {task}, which is not supported."
-    length = min(preprocessor.sequence_length, backbone.max_sequence_length)
+    options = preprocessor.get_config() | preprocessor.tokenizer.get_config()
+    # That of another task, which KerasHub does not read for a classifier.
+    own = read_json_object(path / "preprocessor.json").get("config") or {}
+    names = ("sequence_length", "truncate")
+    options |= {name: own[name] for name in names if name in own}
+    length = min(options["sequence_length"], backbone.max_sequence_length)
     return weight_files.open_tensors(
         path,
         _NAMES,
@@ -126,13 +131,14 @@ def open_folder(
         declared=declared,
         format=f"KerasHub {type(model).__name__}",
         options={"max_sequence_length": length},
-        rules=_rules(preset, preprocessor),
+        rules=_rules(preset, options),
     )
 
 
-def _rules(preset: str | pathlib.Path, preprocessor: Any) -> text.TokenizerRules:
+def _rules(
+    preset: str | pathlib.Path, options: Mapping[str, Any]
+) -> text.TokenizerRules:
     """Returns the tokenizer's rules: google's, with the options of the preset."""
-    options = preprocessor.get_config() | preprocessor.tokenizer.get_config()
     check_fields(preset, options, **_PREPROCESSING)
     strips = options["strip_accents"]
     is_default = strips == options["lowercase"]

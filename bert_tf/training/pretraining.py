@@ -84,9 +84,13 @@ def pretrain(
         known = source.weights if source else {}
         new = [name for name in ("pooler", "nsp") if f"{name}/kernel" not in known]
         head["newly_initialized"] = new
+    # Later positions are not trained.
+    lengths = [phase.records.manifest["max_sequence_length"] for phase in phases]
+    lengths += [source.max_sequence_length] if source else []
     inputs = {
         "records_content": [phase.records.fingerprint for phase in phases],
         "init_from_content": source.fingerprint() if source else "",
+        "max_sequence_length": max(lengths),
     }
     directory = ModelDirectory.create(
         options.output,
@@ -97,7 +101,7 @@ def pretrain(
         encoder=encoder,
         source=source.source if source else "",
         options=options.to_dict() | inputs,
-        resumable=options.resumable(),
+        resumable=options.resumable() | {"max_sequence_length"},
         write=chief,
     )
 

@@ -27,7 +27,9 @@ def preset(tmp_path_factory, vocabulary):
     keras.utils.set_random_seed(3)
     backbone = keras_hub.models.BertBackbone(**toy.ARCHITECTURE)
     tokenizer = keras_hub.models.BertTokenizer(list(vocabulary.tokens), lowercase=True)
-    preprocessor = keras_hub.models.BertMaskedLMPreprocessor(tokenizer)
+    preprocessor = keras_hub.models.BertMaskedLMPreprocessor(
+        tokenizer, sequence_length=12
+    )
     model = keras_hub.models.BertMaskedLM(backbone, preprocessor=preprocessor)
     for variable in model.weights:
         variable.assign(toy.value(variable.path, variable.shape))
@@ -40,6 +42,7 @@ def test_outputs_equal_keras_hub(preset):
     checkpoint = open_checkpoint(folder)
     assert checkpoint.head == {"kind": "pretrainer", "newly_initialized": ["nsp"]}
     assert checkpoint.lowercase
+    assert checkpoint.max_sequence_length == 12
     ours = checkpoint.load_model(BertPretrainer)
     outputs = ours(toy.PRETRAINER_INPUTS)
     theirs = model(toy.INPUTS | {"mask_positions": toy.MASK_POSITIONS})

@@ -286,6 +286,9 @@ def test_a_killed_run_writes_its_history_and_copies_later(options, tmp_path):
     run(options, tmp_path, keep_checkpoints=2, **changes)
     found = {path.name for path in (tmp_path / "checkpoints").iterdir()}
     assert found == {"step-2", "step-4"}
+    # Later positions are not trained.
+    model = open_checkpoint(tmp_path / "checkpoints/step-4")
+    assert model.max_sequence_length == 16 < model.architecture.max_sequence_length
     assert [row["step"] for row in read_history(tmp_path)] == [2, 4]
 
 
