@@ -68,14 +68,33 @@ def detect(path: pathlib.Path, config: Mapping[str, Any]) -> Callable | None:
     return open_folder if "registered_name" in config else None
 
 
+def download(handle: str) -> str:
+    """Downloads a preset, unless the cache has it; returns its folder.
+
+    Raises:
+        ValueError: It cannot be downloaded.
+    """
+    scheme, _, name = handle.partition("://")
+    try:
+        if scheme == "kaggle":
+            import kagglehub
+
+            return kagglehub.model_download(name)
+        from modelscope.hub.snapshot_download import snapshot_download
+
+        return snapshot_download(name)
+    except Exception as error:  # Each package has its own types.
+        raise ValueError(f"{handle} cannot be downloaded: {error}") from error
+
+
 def open_folder(
     preset: str | pathlib.Path, config: Mapping[str, Any], kind: str | None = None
 ) -> Checkpoint:
     """Opens a preset.
 
     Args:
-        preset: The folder, or a handle that KerasHub downloads.
-        config: The config.json of the folder; empty for a handle.
+        preset: The folder.
+        config: Its config.json.
         kind: The kind of head to read; by default that of the preset.
 
     Raises:

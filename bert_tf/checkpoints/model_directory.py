@@ -75,7 +75,7 @@ def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
     if path.startswith("hf://"):
         path, source = _download(path)
     elif path.startswith(keras_hub.HANDLES):
-        return keras_hub.open_folder(path, {}, head or None)
+        path = keras_hub.download(path)
     path = storage.local_copy(path, _NOT_WEIGHTS)
     if not path.is_dir():
         handle = "Handles begin with hf:// or kaggle://."

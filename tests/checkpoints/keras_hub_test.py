@@ -54,6 +54,18 @@ def test_outputs_equal_keras_hub(preset):
         np.testing.assert_allclose(found, expected, atol=2e-6, err_msg=name)
 
 
+def test_handles_are_read_like_their_folders(preset, monkeypatch):
+    kagglehub = pytest.importorskip("kagglehub")
+    folders = {"keras/bert/keras/tiny": str(preset[1])}
+    monkeypatch.setattr(kagglehub, "model_download", folders.__getitem__)
+    found = open_checkpoint("kaggle://keras/bert/keras/tiny")
+    assert found.head == open_checkpoint(preset[1]).head
+    assert found.max_sequence_length == 12
+    for handle in ("kaggle://keras/bert/keras/huge", "modelscope://keras/tiny"):
+        with pytest.raises(ValueError, match=f"{handle} cannot be downloaded: "):
+            open_checkpoint(handle)
+
+
 def test_keras_hub_opens_model_directories(tmp_path, vocabulary):
     # Older versions need sentencepiece, and Python 3.10 has no newer one.
     pytest.importorskip("keras_hub", minversion="0.32")

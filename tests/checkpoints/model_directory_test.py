@@ -12,7 +12,7 @@ import safetensors.numpy
 
 import bert_tf
 from bert_tf import heads
-from bert_tf.checkpoints import keras_hub, open_checkpoint, write_checkpoint
+from bert_tf.checkpoints import open_checkpoint, write_checkpoint
 from bert_tf.finetuning import ScoreScale
 from bert_tf.heads import (
     EmbeddingConfig,
@@ -314,9 +314,6 @@ def test_handles_are_downloaded(theirs, tmp_path, monkeypatch):
     assert f"Base model: somebody/bert@{theirs.name}." in card
     with pytest.raises(ValueError, match="somebody/bert@v9 cannot be downloaded: Not"):
         open_checkpoint("hf://somebody/bert@v9")
-    monkeypatch.setattr(keras_hub, "open_folder", lambda *_: checkpoint)
-    handle = "kaggle://keras/bert/keras/bert_base_en"
-    assert open_checkpoint(handle) is checkpoint
 
 
 @pytest.mark.parametrize(
