@@ -225,9 +225,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     with Client(address := request.pop("address")) as client:
         if inputs:
             ranks = _check_inputs(client, inputs, address, request)
-            for name, value in inputs.items():  # A list of one value.
-                is_list = isinstance(value, list) or ranks.get(name) != 2
-                inputs[name] = value if is_list else [value]
+            # A flag that occurs once may be a list of one value.
+            inputs = {
+                k: values[k] if ranks.get(k) == 2 else x for k, x in inputs.items()
+            }
         lines = filter(bytes.strip, sys.stdin.buffer)
         for line in [b""] if inputs else lines:
             try:

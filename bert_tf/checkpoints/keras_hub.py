@@ -46,7 +46,7 @@ _HUB_LAYERS = {
 _NAMES = weight_files.names_of_layers(_HUB_LAYERS)
 _NAMES["mlm/bias"] = ["mlm_head/output_bias"]
 
-# Handles that KerasHub downloads.
+# Handles that `download` takes.
 HANDLES = ("kaggle://", "modelscope://")
 
 # Options of the preprocessor and its tokenizer that change tokens, and BERT's values.
@@ -88,12 +88,12 @@ def download(handle: str) -> str:
 
 
 def open_folder(
-    preset: str | pathlib.Path, config: Mapping[str, Any], kind: str | None = None
+    path: pathlib.Path, config: Mapping[str, Any], kind: str | None = None
 ) -> Checkpoint:
     """Opens a preset.
 
     Args:
-        preset: The folder.
+        path: The folder.
         config: Its config.json.
         kind: The kind of head to read; by default that of the preset.
 
@@ -102,20 +102,20 @@ def open_folder(
     """
     import keras_hub
 
-    path, models = pathlib.Path(preset), keras_hub.models
+    models = keras_hub.models
     fields = {"config": dict, "class_name": ("BertBackbone",)}
     check_fields(path / "config.json", config, **fields)
     task = read_json_object(path / "task.json").get("class_name")
     has_head = task in _TASKS and kind != "encoder"
     try:
         if has_head:
-            model = getattr(models, task).from_preset(str(preset), preprocessor=None)
+            model = getattr(models, task).from_preset(str(path), preprocessor=None)
         else:
-            model = models.BertBackbone.from_preset(str(preset))
-        preprocessor = models.BertTextClassifierPreprocessor.from_preset(str(preset))
+            model = models.BertBackbone.from_preset(str(path))
+        preprocessor = models.BertTextClassifierPreprocessor.from_preset(str(path))
         vocabulary = text.Vocabulary(tuple(preprocessor.tokenizer.get_vocabulary()))
     except Exception as error:  # Damaged files raise errors of many types.
-        raise ValueError(f"KerasHub cannot read {preset}: {error}") from error
+        raise ValueError(f"KerasHub cannot read {path}: {error}") from error
     backbone = model.backbone if has_head else model
     declared, fields = {}, BertConfig.__dataclass_fields__
     if isinstance(model, models.BertTextClassifier):
@@ -150,15 +150,13 @@ def open_folder(
         declared=declared,
         format=f"KerasHub {type(model).__name__}",
         options={"max_sequence_length": length},
-        rules=_rules(preset, options),
+        rules=_rules(path, options),
     )
 
 
-def _rules(
-    preset: str | pathlib.Path, options: Mapping[str, Any]
-) -> text.TokenizerRules:
+def _rules(path: pathlib.Path, options: Mapping[str, Any]) -> text.TokenizerRules:
     """Returns the tokenizer's rules: google's, with the options of the preset."""
-    check_fields(preset, options, **_PREPROCESSING)
+    check_fields(path, options, **_PREPROCESSING)
     strips = options["strip_accents"]
     is_default = strips == options["lowercase"]
     return text.TokenizerRules(strip_accents=None if is_default else strips)
