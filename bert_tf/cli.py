@@ -101,12 +101,13 @@ class Options:
             if value is None:
                 continue
             values = value if isinstance(value, tuple) else (value,)
+            low, high = rules.get("min"), rules.get("max")
             if rules.get("choices") and value not in rules["choices"]:
                 rule = f"must be one of {', '.join(filter(None, rules['choices']))}"
-            elif (low := rules.get("min")) is not None and not min(values) >= low:
+            elif low is not None and not all(x >= low for x in values):
                 rule = f"must be at least {low}"  # NaN is not.
-            elif rules.get("max") is not None and max(values) > rules["max"]:
-                rule = f"must be at most {rules['max']}"
+            elif high is not None and not all(x <= high for x in values):
+                rule = f"must be at most {high}"
             elif rules.get("local") and "://" in value:
                 rule = "must be a path of this machine, not of a bucket"
             elif rules.get("local") and _are_paths(value.split(",")):

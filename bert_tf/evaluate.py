@@ -56,7 +56,9 @@ class EvaluateConfig(data.TextFilesConfig):
         False, help="Mask all tokens of a word together."
     )
     seed: int = cli.option(0, help="Seed of the masks.", minimum=0)
-    output: str = cli.option("", help="File for the masked rows: .jsonl.", common=True)
+    output: str = cli.option(
+        "", help="File for the masked rows: .jsonl.", common=True, local=True
+    )
     head: str = cli.option("", help="Kind of an undeclared head; encoder for none.")
 
 

@@ -159,7 +159,7 @@ class _TensorFlowFinder(importlib.abc.MetaPathFinder):
             return None
         sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if spec and spec.loader:
+        if spec and spec.loader and sys.stderr:  # None: closed, as in some services.
             spec.loader.exec_module = _quiet()(spec.loader.exec_module)
         return spec
 

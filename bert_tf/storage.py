@@ -302,7 +302,8 @@ def _copy_changes(
                 gfile.copy(os.path.join(source, name), temporary)
             synced[name] = {source: stats[name], target: stat(copy)}
     for name in synced.keys() - stats.keys():
-        remove(os.path.join(target, name))
+        with contextlib.suppress(FileNotFoundError):  # Somebody else removed it.
+            remove(os.path.join(target, name))
         del synced[name]
 
 

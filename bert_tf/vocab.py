@@ -55,6 +55,8 @@ def main(options: VocabularyConfig) -> None:
     texts = data.list_texts(options)
     print(data.preview(texts))
     folder, name = os.path.split(output)
+    if not name:
+        raise ValueError(f"--output must be a file, not a folder. Received: {output}")
     storage.make_directory(folder or ".")
     start = time.monotonic()
     prefix = os.path.join(folder, f".{name}.words-")

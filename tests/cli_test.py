@@ -133,6 +133,7 @@ def test_recipe_replaces_defaults_but_not_flags(greet):
         (["--name=nobody"], "error: --name must be somebody."),
         (["--nam=you"], "Unknown command line flag 'nam'. Did you mean: name ?"),
         (["--name=you", "--speed=-1"], "--speed must be at least 0. Received: speed=-"),
+        (["--name=you", "--speed=nan"], "--speed must be at least 0. Received: speed="),
         (["you"], "form --flag=value, with patterns in quotes. Received: you"),
     ],
 )

@@ -182,6 +182,9 @@ def test_upload_copies_changes_and_markers_last(monkeypatch):
     assert remaining == ["config.json", "logs", "same", "state"]
     storage.upload(copy)  # Only what has changed since.
     assert len(order) == 3
+    storage.remove(f"{remote}/same")  # By somebody else, too.
+    (copy / "same").unlink()
+    storage.upload(copy)
 
 
 def test_local_copy_follows_changes_of_the_bucket():

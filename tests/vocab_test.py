@@ -17,10 +17,9 @@ SENTENCES = ["the cats sat on the mats.", "the cat sat on a hat."] * 20
 
 
 def learn(folder: pathlib.Path, pattern: str, size: int = 26, **changes) -> Vocabulary:
-    output = str(folder / "new/vocab.txt")
+    output = changes.setdefault("output", str(folder / "new/vocab.txt"))
     options = vocab.VocabularyConfig(
         input=f"{folder}/{pattern}",
-        output=output,
         vocabulary_size=size,
         num_workers=1,
         **changes,
@@ -41,6 +40,8 @@ def test_command_writes_the_learned_vocabulary(tmp_path, capsys):
 
     with pytest.raises(ValueError, match=r"--output=.*vocab\.txt exists"):
         learn(tmp_path, "corp*")
+    with pytest.raises(ValueError, match="--output must be a file, not a folder"):
+        learn(tmp_path, "corp*", output=f"{tmp_path}/other/")
 
 
 def test_command_reads_wikipedia_and_gzip(tmp_path, capsys):

@@ -112,21 +112,28 @@ def prepare_corpus(options: CorpusConfig) -> dict[str, Any]:
     texts = {"train": list_texts(options, exclude=exclude), "validation": validation}
     started, output = time.monotonic(), options.output
     settings = _settings(options, vocabulary, texts)
-    settings_path, manifest_path, prefix = (
+    settings_path, manifest_path, vocabulary_path, prefix = (
         os.path.join(output, name)
-        for name in ("settings.json", "manifest.json", "part-")
+        for name in ("settings.json", "manifest.json", "vocab.txt", "part-")
     )
+    others = manifest_path, os.path.join(output, "config.json")
     storage.make_directory(output)
     with storage.exclusive(output):
         if storage.exists(settings_path):
             cli.check_unchanged(output, text_files.read_json(settings_path), settings)
+        elif any(map(storage.exists, others)) or (
+            storage.exists(vocabulary_path)
+            and Vocabulary.from_file(vocabulary_path).tokens != vocabulary.tokens
+        ):
+            raise ValueError(f"--output={output} has other files. Choose a new folder.")
         if storage.exists(manifest_path):
             print(f"{output} is already complete.")
             return text_files.read_json(manifest_path)
         print(preview([*texts["train"], *validation]))
         parts = _parts(options, texts)
         text_files.write_json(settings_path, settings)
-        vocabulary.write(os.path.join(output, "vocab.txt"))
+        if not storage.exists(vocabulary_path):  # It may be the user's own.
+            vocabulary.write(vocabulary_path)
         # The jobs get the vocabulary itself, so that workers do not read the file.
         write = functools.partial(write_part, options, vocabulary)
         results = list(run_jobs(write, parts, prefix, options))

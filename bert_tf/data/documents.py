@@ -97,7 +97,7 @@ class TextRange(NamedTuple):
     def _paragraphs(self, lines: list[str]) -> list[str]:
         joins = self.layout.is_wrapped
         if joins is None:
-            joins = layouts.is_wrapped([line.expandtabs() for line in lines])
+            joins = layouts.is_wrapped([x.expandtabs().rstrip() for x in lines])
         return unwrap(lines) if joins else list(filter(None, map(str.strip, lines)))
 
     # Each reader yields the lines of each document.
@@ -139,15 +139,15 @@ class TextRange(NamedTuple):
         for offset, line in self._own_lines():
             if not line.strip():
                 continue
+            hint = ""
             try:
                 record = parse_object(line)
+                hint = " Name the key of the text with --text_column."
                 lines = text_value(record, self.layout.text_column).split("\n")
             except ValueError as error:
                 number = text_files.line_number(self.path, offset)
-                raise ValueError(
-                    f"{self.path}, line {number}: {error} Name the key of the text "
-                    "with --text_column."
-                ) from None
+                message = f"{self.path}, line {number}: {error}{hint}"
+                raise ValueError(message) from None
             if lines[0].strip() == record.get("title"):
                 del lines[0]
             yield lines

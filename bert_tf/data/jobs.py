@@ -22,6 +22,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import functools
+import glob
 import multiprocessing
 import os
 import shlex
@@ -116,7 +117,7 @@ def run_jobs(
 def remove_results(prefix: str) -> None:
     """Removes the results of `run_jobs`."""
     directory, name = os.path.split(prefix)
-    for path in storage.glob(f"{name}*.json", directory):
+    for path in storage.glob(f"{glob.escape(name)}*.json", directory):
         storage.remove(path)
 
 

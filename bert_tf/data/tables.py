@@ -44,15 +44,15 @@ MISSING_VALUES = frozenset(
      "1.#QNAN", "<NA>", "N/A", "NA", "NAN", "NULL", "NaN", "None", "n/a", "nan", "null")
 )  # fmt: skip
 
-_SUFFIXES = {".csv": ".csv"} | dict.fromkeys((".jsonl", ".ndjson", ".json"), ".jsonl")
+_SUFFIXES = {".tsv": ".tsv", ".csv": ".csv"}
+_SUFFIXES |= dict.fromkeys((".jsonl", ".ndjson", ".json"), ".jsonl")
 _COMPRESSED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
 def _suffix(path: str | os.PathLike) -> str:
     """Returns the format that the name of a table selects."""
-    suffixes = [suffix.lower() for suffix in pathlib.PurePath(path).suffixes]
-    suffixes = [suffix for suffix in suffixes if suffix not in _COMPRESSED]
-    return _SUFFIXES.get(suffixes[-1], ".tsv") if suffixes else ".tsv"
+    suffixes = map(str.lower, reversed(pathlib.PurePath(path).suffixes))
+    return next(filter(None, map(_SUFFIXES.get, suffixes)), ".tsv")
 
 
 class Table:
@@ -290,7 +290,7 @@ def parse_object(line: str) -> dict[str, Any]:
         if not isinstance(record, dict):
             raise ValueError(line[:80])
     except (ValueError, RecursionError) as error:
-        items = "'.[]'" if line.lstrip().startswith("[") else "."
+        items = "'.[]'" if line.lstrip().startswith("[") else "'.'"
         raise ValueError(
             f"not a JSON object: {error}. Write one object per line: jq -c {items}."
         ) from None

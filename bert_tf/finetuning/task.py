@@ -100,10 +100,10 @@ class FilesConfig(FinetuneConfig):
         "", help="Data to predict.", common=True, resumable=True, local=True
     )
     dev_share: float = cli.option(
-        0.0, help="Share of --train_file to hold out.", maximum=0.5, common=True
+        0.0, help="Share of --train_file held out.", minimum=0, maximum=0.5, common=True
     )
     test_share: float = cli.option(
-        0.0, help="The same as test set.", maximum=0.5, common=True
+        0.0, help="The same as test set.", minimum=0, maximum=0.5, common=True
     )
     split_seed: int = cli.option(0, help="Seed of the rows to hold out.")
 

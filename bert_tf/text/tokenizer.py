@@ -324,7 +324,9 @@ def _batch(text: tf.Tensor) -> tf.Tensor:
 
 def _segments(text: Any, text_b: Any) -> list[Any]:
     """Returns the texts in the arguments of a layer: one, or two of a pair."""
-    is_batch = isinstance(text, list) and all(isinstance(x, str | bytes) for x in text)
+    is_batch = isinstance(text, list) and (
+        not text or any(isinstance(x, str | bytes) for x in text)
+    )
     if is_batch or not isinstance(text, list | tuple):
         return [text] if text_b is None else [text, text_b]
     if len(text) != 2 or text_b is not None:

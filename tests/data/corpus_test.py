@@ -466,6 +466,18 @@ def test_ctrl_c_ends_the_command_with_one_line(options):
 # --- Errors and warnings ---------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", ["manifest.json", "config.json", "vocab.txt"])
+def test_folder_of_something_else_is_kept(options, name):
+    path = pathlib.Path(options.output) / name
+    path.parent.mkdir(parents=True)
+    path.write_text("[UNK]\n[CLS]\n[SEP]\n[PAD]\nother\n")
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="has other files"):
+        prepare_corpus(options)
+    assert {*os.listdir(path.parent)} - {".lock"} == {name}
+    assert path.read_bytes() == before
+
+
 def test_other_settings_require_another_output(written):
     message = "max_sequence_length: 32 before, 64 now\n.* choose another --output"
     with pytest.raises(ValueError, match=message):

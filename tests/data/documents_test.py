@@ -58,6 +58,7 @@ SEPARATED = "THE TITLE || CHAPTER I ||" + UNWRAPPED.split("I |")[1].replace(
 PARAGRAPHS = "A first paragraph. It goes on.\n\nA second one.\n\nA third.\n"
 ARTICLE = ["A city.", "It is old.", "It is large.", "It has a port.", "It is far."]
 CITIES = "Cities\n\nRome\n\n{0}\n\nOslo\n\n{0}".format("\n".join(ARTICLE))
+SHORT = " | ".join(["the end."] * 4)
 JSON = "Up. | No. | C. || É."
 LONG = "A line " * 200_000
 QUERIES = ["cheap Flights to rome", "Hotel near me", "weather"] * 5
@@ -101,6 +102,11 @@ WIKI_TEXT = " = Rome =\n A city .\n = = Port = =\n Far .\n \n = Oslo = \n \n A c
         (lines_of({"title": "Rome", "text": "Rome\n\nA city."}), "auto", "A city."),
         (lines_of({"text": ""}, {"text": " \n"}, {"text": "A."}), "auto", "A."),
         (lines_of({"text": LONG}), "auto", LONG.strip()),
+        # Lines of lower case are sentences, also before "\r\n" and spaces.
+        *(
+            (lines_of({"text": f"the end.{x}" * 4}), "auto", SHORT)
+            for x in ("\n", "\r\n", " \n")
+        ),
         (
             lines_of({"text": WRAPPED}, {"text": "A\nB"}),
             "auto",
@@ -183,7 +189,7 @@ def test_text_columns(tmp_path):
     [
         (lines_of({"text": "A."}, {"id": 2}), "line 2: .*'text', only id.*text_column"),
         (json.dumps([{"text": "A."}], indent=1), r"line 1: .*per line: jq -c '\.\[\]'"),
-        (json.dumps({"text": "A."}, indent=1), "line 1: .* object per line: jq -c ."),
+        (json.dumps({"text": "A."}, indent=1), "line 1: .* per line: jq -c '.'.$"),
         ('<mediawiki xml:lang="en">\n<page>', "is XML or HTML.* use WikiExtractor"),
     ],
 )

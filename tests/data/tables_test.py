@@ -53,7 +53,7 @@ JSONL = '{"text": "a film", "label": "good"}\n'
 @pytest.mark.parametrize(
     ("names", "content"),
     [
-        ("a.CSV a.csv.gz A.Csv.GZ", CSV),
+        ("a.CSV a.csv.gz A.Csv.GZ a.csv.bak", CSV),
         ("a.json a.ndjson a.JSONL a.jsonl.gz a.json.gz", JSONL),
         ("a a.txt a.csv a.tsv.gz", "\ufeff\r\n" + JSONL.replace("\n", "\r\n")),
         ("a a.TSV a.txt a.tab a.tsv.gz a.gz", TSV),

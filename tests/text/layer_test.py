@@ -72,6 +72,7 @@ def test_models(tokenizer, backbone):
         (keras.Input((), dtype="int32"), r"`text` must be strings.* int32 of shape"),
         ((["a"], np.array([1])), r"`text_b` must be strings.* int64 of shape \(1,\)"),
         ((["a", "b"], ["a"]), r"the same shape\. Received: \(2,\) and \(1,\)"),
+        (["a", None], r"`text` must be strings"),
         (([TEXTS] * 3), r"A pair must be two texts\. Received: 3"),
     ],
 )
