@@ -67,15 +67,16 @@ def environment(folder: pathlib.Path, requirements: pathlib.Path) -> str:
     # pip accepts no constraints with hashes.
     versions = re.sub(r" \\\n +--hash=\S+", "", lock)
     wanted = "".join([requirements.name, *texts, versions])
-    installed = folder / "installed.txt"
-    if not installed.exists() or installed.read_text(encoding="utf-8") != wanted:
+    installed, python = folder / "installed.txt", folder / "bin" / "python"
+    found = installed.read_text(encoding="utf-8") if installed.exists() else ""
+    if found != wanted or not python.exists():  # A link to a Python that is gone.
         print(f"Installing {requirements.name} into {folder} ...", flush=True)
         with tempfile.TemporaryDirectory() as temporary:
             constraints = pathlib.Path(temporary, "versions.txt")
             constraints.write_text(versions, encoding="utf-8")
             install(folder, "-r", str(requirements), "-c", str(constraints))
         installed.write_text(wanted, encoding="utf-8")
-    return str(folder / "bin" / "python")
+    return str(python)
 
 
 def install(folder: "str | pathlib.Path", *requirements: str) -> None:

@@ -181,8 +181,11 @@ def _to_proto(name: str, value: Any) -> Any:
         elif isinstance(value, np.ndarray):
             array = value
         else:
+            wide = np.array(value)
             narrow = {"int64": np.int32, "float64": np.float32}
-            array = np.array(value, narrow.get(np.array(value).dtype.name))
+            array = wide.astype(narrow.get(wide.dtype.name, wide.dtype))
+            if array.dtype == np.int32 and (array != wide).any():
+                raise OverflowError("It does not fit 32 bits.")
         if not array.ndim:
             raise ValueError("It is a scalar.")
         return serving.tensors.to_proto(array)

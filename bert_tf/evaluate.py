@@ -67,6 +67,7 @@ def main(options: EvaluateConfig) -> dict[str, float]:
     if bool(options.records) == bool(options.input):
         raise ValueError("Pass either --records or --input.")
     checkpoint = checkpoints.open_checkpoint(options.model_dir, head=options.head)
+    _check_head(checkpoint)
     names = ("seed", "mask_selection_rate", "whole_word_masking")
     masking = {name: getattr(options, name) for name in names}
     with contextlib.ExitStack() as stack:
@@ -76,13 +77,19 @@ def main(options: EvaluateConfig) -> dict[str, float]:
             split = "train"
             _write_records(options, checkpoint, path)
         records = data.Records(path)
+        if options.output and records.manifest["pairs_per_row"] > 1:
+            raise ValueError(
+                f"--output needs records of one pair per row. {path} has several: "
+                "write them with --pack=false."
+            )
         metrics = masked_lm_metrics(checkpoint, records, split, **masking)
+        print(
+            f"Masked-LM loss {metrics['loss']:.4f}, accuracy "
+            f"{metrics['accuracy']:.2%}, perplexity {metrics['perplexity']:.2f}: "
+            f"{metrics['rows']:,} rows."
+        )
         if options.output:
             data.write_table(options.output, _rows(records, split, masking))
-    print(
-        f"Masked-LM loss {metrics['loss']:.4f}, accuracy {metrics['accuracy']:.2%}, "
-        f"perplexity {metrics['perplexity']:.2f}: {metrics['rows']:,} rows."
-    )
     return metrics
 
 
@@ -109,11 +116,7 @@ def masked_lm_metrics(
         ValueError: The checkpoint has no masked-LM head or other tokens, or the records
             no rows.
     """
-    if "mlm/bias" not in checkpoint.weights:
-        raise ValueError(
-            f"{checkpoint.path} has no masked-LM head. Received: a checkpoint for "
-            f"{checkpoint.head['kind']}"
-        )
+    _check_head(checkpoint)
     training.check_tokens(checkpoint, records)
     checkpoint = checkpoint.extend_vocabulary(records.vocabulary)
     model = checkpoint.load_model(modeling.BertPretrainer)
@@ -128,11 +131,20 @@ def masked_lm_metrics(
     }
 
 
+def _check_head(checkpoint: checkpoints.Checkpoint) -> None:
+    if "mlm/bias" not in checkpoint.weights:
+        raise ValueError(
+            f"{checkpoint.path} has no masked-LM head. Received: a checkpoint for "
+            f"{checkpoint.head['kind']}"
+        )
+
+
 def _write_records(
     options: EvaluateConfig, checkpoint: checkpoints.Checkpoint, folder: str
 ) -> None:
     """Writes records of all text, one sequence of sentences per row."""
     vocabulary = os.path.join(folder, "vocab.txt")
+    training.check_rules(checkpoint, checkpoint.lowercase, "records of bert_tf.corpus")
     checkpoint.vocabulary.write(vocabulary)
     limit = checkpoint.architecture.max_sequence_length
     length = options.max_sequence_length or checkpoint.max_sequence_length
@@ -156,11 +168,6 @@ def _rows(
     records: data.Records, split: str, masking: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """Yields rows with the names of transformers, which ignores the label -100."""
-    if records.manifest["pairs_per_row"] > 1:
-        raise ValueError(
-            f"--output needs records of one pair per row. {records.path} has several: "
-            "write them with --pack=false."
-        )
     dataset = records.dataset(split, batch_size=1, shuffle_buffer=0, **masking)
     for x, y, weights in dataset.as_numpy_iterator():
         labels, used = np.full(x["token_ids"].shape, -100), weights["mlm"] > 0

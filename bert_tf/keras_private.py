@@ -42,6 +42,11 @@ def nested_layers(
     return layer._flatten_layers(include_self=False, recursive=recursive)
 
 
+def is_tensorflow() -> bool:
+    """Returns whether Keras uses TensorFlow."""
+    return keras.backend.backend() == "tensorflow"
+
+
 def build_metrics(model: keras.Model) -> None:
     """Creates the variables of the losses and metrics of a compiled model.
 
@@ -96,7 +101,7 @@ class OptimizerHooks(keras.optimizers.AdamW):
         pairs = zip(grads, trainable_variables or ())
         if pairs := [pair for pair in pairs if pair[0] is not None]:
             grads, trainable_variables = zip(*pairs)
-        if pairs and keras.backend.backend() == "tensorflow":
+        if pairs and is_tensorflow():
             # Sums the rows of IndexedSlices that belong to the same token.
             grads = [tf.convert_to_tensor(gradient) for gradient in grads]
             context = tf.distribute.get_replica_context()
@@ -161,7 +166,7 @@ def allow_strings() -> None:
         wrapped(*args, **kwargs)
 
     name = "_maybe_symbolic_build"
-    if keras.backend.backend() == "tensorflow" and hasattr(keras.Model, name):
+    if is_tensorflow() and hasattr(keras.Model, name):
         wrapt.wrap_function_wrapper(keras.Model, name, build)
 
 

@@ -58,7 +58,7 @@ def test_malformed_answers():
 
 
 @pytest.mark.parametrize(
-    "value", ["ab", 3, [[1], [2, 3]], [None], ["a", 1], [["a"], ["b", "c"]]]
+    "value", ["ab", 3, [[1], [2, 3]], [None], ["a", 1], [["a"], ["b", "c"]], [2**40]]
 )
 def test_inputs_must_be_batches(value):
     with pytest.raises(ValueError, match="must have one element per example") as error:

@@ -3,6 +3,7 @@
 """Tests of the command bert_tf.evaluate."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -90,3 +91,13 @@ def test_checkpoint_without_masked_lm_head(tmp_path, one_layer, vocabulary):
     directory.save_weights(SequenceClassifier(BertBackbone(one_layer), 2))
     with pytest.raises(ValueError, match=r"has no masked-LM head\. .* classification"):
         run(directory.path, tmp_path)
+
+
+def test_other_rules_than_those_of_records(model, tmp_path):
+    path = shutil.copytree(model[0], tmp_path / "m")
+    config = json.loads((path / "tokenizer_config.json").read_text())
+    config["strip_accents"] = False
+    (path / "tokenizer_config.json").write_text(json.dumps(config))
+    message = "another tokenizer than records of bert_tf.corpus: lowercase=True"
+    with pytest.raises(ValueError, match=message):
+        run(path, tmp_path)

@@ -4,6 +4,7 @@
 
 import os
 import runpy
+import shutil
 import subprocess
 import venv
 
@@ -46,6 +47,18 @@ def test_pip_installs_only_where_uv_fails(monkeypatch, failing, names):
         indexes = "--default-index=https://mirror.example/simple"
         indexes = [indexes, "--index=file:///a", "--index=file:///b"]
         assert [a for a in commands[1][1] if "index=" in a] == indexes
+
+
+def test_environment_whose_python_is_gone_is_rebuilt(tmp_path, monkeypatch):
+    built = []
+    monkeypatch.setattr(quickstart, "install", lambda folder, *_: built.append(folder))
+    for python in (None, "python3", "gone"):
+        if python:
+            (tmp_path / "bin").mkdir(exist_ok=True)
+            (tmp_path / "bin/python").unlink(missing_ok=True)
+            (tmp_path / "bin/python").symlink_to(shutil.which(python) or python)
+        quickstart.environment(tmp_path, quickstart.HERE / "requirements.txt")
+    assert len(built) == 2
 
 
 def test_windows_is_refused_in_one_line(monkeypatch):

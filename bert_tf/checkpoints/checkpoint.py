@@ -49,8 +49,8 @@ class Checkpoint:
         rules: All other rules of the tokenizer.
         encoder: The name under which Keras finds the class of the encoder, see
             `modeling.encoder_name`; "" for `BertBackbone`.
-        source: The repository of the Hugging Face Hub and the commit that it, or the
-            training, began with, `hf://owner/name@commit`; "" for none.
+        source: The handle that it, or the training, began with: `hf://owner/name@commit`
+            or, for example, `kaggle://...`; "" for none.
     """
 
     path: pathlib.Path
@@ -196,10 +196,9 @@ class Checkpoint:
 
     def load(self, dtype: Any = None) -> keras.Model:
         """Returns the encoder and its own head, e.g. a `SequenceClassifier`."""
-        model_class = heads.find_head(self.head["kind"]).model_class
-        if model_class is BertBackbone:
-            return self.load_backbone(dtype)
-        return self.load_model(model_class, dtype=dtype)
+        head = heads.find_head(self.head["kind"])
+        head = head(self.head, self.options, text.Tokenizer.from_checkpoint(self))
+        return self._load(head.build(self.build_backbone(dtype)))
 
     def load_model(
         self,

@@ -73,6 +73,11 @@ _SENTENCE_FIELDS = {
     "do_lower_case": bool,
     **dict.fromkeys(("processing_kwargs", "processor_kwargs", "tokenizer_args"), ({},)),
     **dict.fromkeys(("model_args", "model_kwargs", "config_args"), ({},)),
+    **dict.fromkeys(("query_length", "document_length", "query_expansion"), ()),
+    "modality_config": tuple(
+        {"text": {"method": "forward", "method_output_name": name}}
+        for name in ("last_hidden_state", "logits")
+    ),
 }
 # In tokenizer.json.
 _JSON_FIELDS = {

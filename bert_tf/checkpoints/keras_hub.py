@@ -122,7 +122,7 @@ def open_folder(
         kind = kind or "classification"
         declared["activation"] = keras.activations.serialize(model.activation)
     doubt = f"Its task.json declares the class {task}, which is not supported."
-    options = preprocessor.get_config() | preprocessor.tokenizer.get_config()
+    options = preprocessor.tokenizer.get_config() | preprocessor.get_config()
     # That of another task, which KerasHub does not read for a classifier.
     own = read_json_object(path / "preprocessor.json").get("config") or {}
     names = ("sequence_length", "truncate")

@@ -80,7 +80,8 @@ def model_card(
     ]
     evaluation = huggingface_hub.EvalResult
     metadata = huggingface_hub.ModelCardData(
-        base_model=base_model.partition("@")[0] or None,
+        # The Hub refuses other names than its own.
+        base_model=base_model.partition("@")[0] * ("://" not in base_model) or None,
         datasets=re.findall(r"(?<![^, ])[\w.-]+/[\w.-]+(?![^, ])", data) or None,
         eval_results=[
             evaluation(task, trained_on, trained_on, *result, dataset_split=split)

@@ -75,7 +75,7 @@ def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
     if path.startswith("hf://"):
         path, source = _download(path)
     elif path.startswith(keras_hub.HANDLES):
-        path = keras_hub.download(path)
+        path, source = keras_hub.download(path), path
     path = storage.local_copy(path, _NOT_WEIGHTS)
     if not path.is_dir():
         handle = "Handles begin with hf:// or kaggle://."
@@ -170,10 +170,12 @@ class ModelDirectory(Checkpoint):
         new = cls(path, **attributes)
         saved = [*path.glob("*.safetensors"), *path.glob("training_state/*")]
         is_ours = "bert_tf" in text_files.read_json_object(path / CONFIG)
-        if is_ours and write and not saved:
+        stale = is_ours and not saved
+        if stale and write:
             with storage.exclusive(path):  # Another process may train there.
-                (path / CONFIG).unlink()
-        if (path / CONFIG).exists():
+                for name in (CONFIG, sentence_transformers.MODULES):
+                    (path / name).unlink(missing_ok=True)
+        if not stale and (path / CONFIG).exists():
             old = _open_folder(path)
             before, now = (_settings(c, resumable) for c in (old, new))
             cli.check_unchanged(path, before, now)

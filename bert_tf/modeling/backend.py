@@ -46,13 +46,13 @@ def custom_gradient(
     @functools.wraps(function)
     def wrapper(*inputs):
         inputs = [ops.convert_to_tensor(value) for value in inputs]
-        if _is_tensorflow():
+        if keras_private.is_tensorflow():
             # In eager mode, Keras returns the `tf.Variable` of a Keras variable.
             inputs = [tf.convert_to_tensor(value) for value in inputs]
         if _use_autodiff.get():
             return function(*inputs)[0]
         output = with_gradient(*inputs)
-        if _is_tensorflow() and tf.is_symbolic_tensor(output):
+        if keras_private.is_tensorflow() and tf.is_symbolic_tensor(output):
             keras_private.free_with_graph(output)
         return output
 
@@ -78,7 +78,7 @@ def recompute(function: Callable[..., Any]) -> Callable[..., Any]:
             _use_autodiff.reset(token)
 
     def wrapper(x, mask, seeds):
-        if not _is_tensorflow():
+        if not keras_private.is_tensorflow():
             # Custom gradients refer to dropout masks of the traced function, which
             # `jax.checkpoint` does not allow.
             return keras.remat(lambda x: run_with_autodiff(x, mask, seeds))(x)
@@ -109,7 +109,7 @@ def delay_until(upstream, tensor):
     Keeps TensorFlow from hoisting recomputation into the forward pass: ops that depend
     on forward tensors only would run early, and their results would stay in memory.
     """
-    if not _is_tensorflow():
+    if not keras_private.is_tensorflow():
         return tensor
     with tf.control_dependencies([upstream]):
         return tf.identity(tensor)
@@ -122,7 +122,7 @@ def xla_fused(function: Callable[..., Any]) -> Callable[..., Any]:
     for each shape. Use it inside of `custom_gradient` functions only: the gradient of a
     compiled function would keep all of its intermediate tensors.
     """
-    if not _is_tensorflow() or _is_tensorflow_tpu():
+    if not keras_private.is_tensorflow() or _is_tensorflow_tpu():
         return function
     compiled = tf.function(function, jit_compile=True, autograph=False)
 
@@ -146,7 +146,7 @@ def cpu_only() -> bool:
     A TPU compiles the whole step anyway. On GPUs, XLA needs parts of CUDA that may not
     be installed.
     """
-    if not _is_tensorflow():
+    if not keras_private.is_tensorflow():
         return False
     return not any(keras.distribution.list_devices(kind) for kind in ("gpu", "tpu"))
 
@@ -166,7 +166,9 @@ def jit_compile() -> str | bool:
     On TensorFlow, only on GPUs: on CPUs, XLA makes steps slower (docs/results.md), and
     a TPU compiles them anyway. Everywhere else, Keras' default.
     """
-    is_slower = _is_tensorflow() and not keras.distribution.list_devices("gpu")
+    is_slower = keras_private.is_tensorflow() and not keras.distribution.list_devices(
+        "gpu"
+    )
     return False if is_slower else "auto"
 
 
@@ -192,13 +194,9 @@ def check_not_negative(values, message: str) -> None:
 
     Does nothing in graphs on accelerators, which would wait for the value.
     """
-    if cpu_only() or not (_is_tensorflow() and not tf.executing_eagerly()):
+    if cpu_only() or not (keras_private.is_tensorflow() and not tf.executing_eagerly()):
         smallest = ops.min(ops.cast(values, "float32"), initial=0)
         check(smallest >= 0, f"{message} Received the value", smallest)
-
-
-def _is_tensorflow() -> bool:
-    return keras.backend.backend() == "tensorflow"
 
 
 # --- Dropout ---------------------------------------------------------------------
@@ -213,7 +211,7 @@ class SeedGenerator(keras.random.SeedGenerator):
 
     def next(self, ordered=True):
         seed = super().next(ordered)
-        if not _is_tensorflow():
+        if not keras_private.is_tensorflow():
             return seed
         context = tf.distribute.get_replica_context()
         replica = context.replica_id_in_sync_group if context else 0

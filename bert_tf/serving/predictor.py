@@ -180,8 +180,9 @@ class Predictor:
         function = self.signatures[signature]
         specs = {spec.name: spec for spec in function.input_signature}
         given = {**dict(zip(specs, columns)), **named_columns}
-        if given.keys() != specs.keys() or len(columns) > len(specs):
-            two = [*specs] == ["text"] and len(columns) + len(named_columns) == 2
+        count = len(columns) + len(named_columns)
+        if given.keys() != specs.keys() or count != len(specs):
+            two = [*specs] == ["text"] and count == 2
             hint = ". For a classifier of pairs, pass pairs=True to `load`" * two
             raise ValueError(
                 f"{signature} has the inputs {', '.join(specs)}. Received: "
@@ -235,6 +236,8 @@ def _to_tensor(column: Any, spec: tf.TensorSpec) -> tf.Tensor:
 
 def _concatenate(batches: list[tf.Tensor]) -> tf.Tensor:
     """Concatenates along axis 0; pads axis 1 with "" or 0."""
+    if len(batches) == 1:  # Without rows, the next lines would lose fixed widths.
+        return batches[0]
     if batches[0].shape.rank > 1:
         ragged = [tf.RaggedTensor.from_tensor(batch) for batch in batches]
         return tf.concat(ragged, axis=0).to_tensor()

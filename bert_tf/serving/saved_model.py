@@ -84,8 +84,9 @@ def export_saved_model(
         version: A positive integer, or 0 for the newest version plus one.
 
     Raises:
-        ValueError: REST cannot address the name of the folder, the version exists, a
-            signature has no named inputs, the Keras model lacks a layer, or stock
+        ValueError: REST cannot address the name of the folder, the version exists or
+            is out of range, a signature has no named inputs, the Keras model lacks a
+            layer or is not functional, two of its outputs have one name, or stock
             TensorFlow Serving cannot run the model; the message names the op.
         OSError: The folder cannot be written.
     """
@@ -94,6 +95,8 @@ def export_saved_model(
     if isinstance(signatures, keras.Model):
         checkpoint = checkpoint or _described(signatures)
         signatures = {"serving_default": _keras_signature(signatures)}
+    if checkpoint is None:
+        raise ValueError("Functions need `checkpoint`, where their model comes from.")
     local = storage.local_copy(folder, skip=("*",))
     local.mkdir(parents=True, exist_ok=True)
     with storage.exclusive(local, wait=True):
@@ -132,13 +135,25 @@ def _keras_signature(model: keras.Model) -> Signature:
     """Returns the signature of a functional model.
 
     The names of inputs and outputs are those of dictionaries, or of the layers.
+
+    Raises:
+        ValueError: The model is not functional, or two outputs have the same name.
     """
+    if not getattr(model, "inputs", None):
+        raise ValueError(f"{model.name} must be a functional model, or Sequential.")
     flat = keras.Model(model.inputs, model.outputs)  # A `Sequential` has no names.
+    if isinstance(model, keras.Sequential):
+        model = flat
     inputs, outputs = model.input, model.output
     if not isinstance(inputs, Mapping):
         inputs = {x.name: x for x in model.inputs}
     if not isinstance(outputs, Mapping):
         outputs = dict(zip(flat.output_names, flat.outputs, strict=True))
+        if len(outputs) < len(flat.outputs):
+            raise ValueError(
+                "Outputs of one layer must have names: make the outputs of the model a "
+                f"dictionary. Received: {flat.output_names}"
+            )
     named = keras.Model(inputs, outputs)
 
     @signature(*(tf.TensorSpec(x.shape, x.dtype, name) for name, x in inputs.items()))
@@ -149,6 +164,8 @@ def _keras_signature(model: keras.Model) -> Signature:
 
 
 def _new_version(folder: str, version: int) -> str:
+    if version and version_number(str(version)) is None:
+        raise ValueError(f"Versions are from 1 to 2^63 - 1. Received: {version}")
     names = [os.path.basename(path) for path in storage.glob("*", folder)]
     if str(version) in names:
         raise ValueError(
@@ -338,18 +355,19 @@ def _warmup_inputs(
 ) -> dict[str, np.ndarray]:
     """Returns inputs of a signature with `length` tokens per text.
 
-    Additional dimensions, such as choices, have size 2.
+    Additional dimensions, such as choices, have size 2 if they have none.
     """
     # Every vocabulary has tokens for single letters. [CLS] and [SEP] are added.
     text = " ".join(["[MASK]", *["a"] * (length - 3)]).encode()
     inputs = {}
     for spec in function.input_signature:
-        shape = [batch] + [2] * (spec.shape.rank - 1)
+        shape = [batch, *(2 if size is None else size for size in spec.shape[1:])]
         if spec.dtype == tf.string:
             value = text
         else:
             # Id 0 is valid for tokens and segments. The padding mask is 1.
             value = int(spec.name == "padding_mask")
-            shape[-1] = length
+            if spec.shape.rank > 1 and spec.shape[-1] is None:
+                shape[-1] = length
         inputs[spec.name] = np.full(shape, value, spec.dtype.as_numpy_dtype)
     return inputs

@@ -22,7 +22,8 @@ from bert_tf.lazy import import_messages
 tensor_pb2 = import_messages("tensorflow.core.framework.tensor_pb2")
 types_pb2 = import_messages("tensorflow.core.framework.types_pb2")
 
-# Axes of size 0 count as 1: some ops allocate memory for the other axes.
+# Of tensors without values, whose axes of size 0 count as 1: some ops allocate memory
+# for the other axes.
 _MAX_ELEMENTS = 1 << 26
 
 _VARINT = re.compile(rb"[\x80-\xff]{0,4}[\0-\x7f]")
@@ -64,7 +65,7 @@ def to_array(proto: tensor_pb2.TensorProto) -> np.ndarray:
     """
     sizes = [dim.size for dim in proto.tensor_shape.dim]
     dtype = np.dtype(_DTYPES.get(proto.dtype, "V"))
-    is_large = math.prod(max(size, 1) for size in sizes) > _MAX_ELEMENTS
+    is_large = 0 in sizes and math.prod(x or 1 for x in sizes) > _MAX_ELEMENTS
     if dtype.kind == "V" or min(sizes, default=0) < 0 or is_large:
         raise ValueError(f"Invalid tensor of dtype {proto.dtype} and shape {sizes}.")
     if proto.tensor_content and dtype.kind != "O":

@@ -18,6 +18,7 @@ from bert_tf.training.optimizers import Muon as Muon
 from bert_tf.training.optimizers import WarmupDecay as WarmupDecay
 from bert_tf.training.pretrain_config import PretrainConfig as PretrainConfig
 from bert_tf.training.pretrain_config import open_phases as open_phases
+from bert_tf.training.pretraining import check_rules as check_rules
 from bert_tf.training.pretraining import check_tokens as check_tokens
 from bert_tf.training.pretraining import create_optimizer as create_optimizer
 from bert_tf.training.pretraining import pretrain as pretrain

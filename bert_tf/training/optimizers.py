@@ -47,10 +47,6 @@ _NEWTON_SCHULZ_STEPS = 5
 _ADAM_RMS = 0.2
 
 
-def _is_tensorflow() -> bool:
-    return keras.backend.backend() == "tensorflow"
-
-
 @dataclasses.dataclass
 class _Step:
     """Values of a step that all variables share.
@@ -152,10 +148,13 @@ class AdamW(keras_private.OptimizerHooks):
         if self.bias_correction:
             step = ops.cast(self.iterations + 1, "float32")
             # 1 - beta**step through expm1: float32 keeps only four digits of 1 - 0.999.
-            corrections = [-ops.expm1(step * math.log(beta)) for beta in betas]
+            corrections = [
+                -ops.expm1(step * math.log(beta)) if beta else ops.ones(())
+                for beta in betas
+            ]
         rate = ops.where(finite, ops.cast(learning_rate, "float32"), 0.0)
         betas = [ops.where(finite, beta, 1.0) for beta in betas]
-        if _is_tensorflow():  # One pass over memory instead of two.
+        if keras_private.is_tensorflow():  # One pass over memory instead of two.
             factor = ops.where(finite, factor, 0.0)
             gradients = [tf.math.multiply_no_nan(x, factor) for x in gradients]
         else:
@@ -180,7 +179,7 @@ class AdamW(keras_private.OptimizerHooks):
             self.assign_sub(variable, variable * decay)
         correction_1, correction_2 = self.step.corrections
         rate = learning_rate * ops.sqrt(correction_2) / correction_1
-        if not _is_tensorflow():
+        if not keras_private.is_tensorflow():
             momentum, velocity = self._update_moments(gradient, variable)
             step = momentum / (ops.sqrt(velocity) + self.epsilon)
             self.assign_sub(variable, rate * step)
@@ -325,7 +324,7 @@ class Muon(AdamW):
 
 def _global_norm(tensors):
     """Returns the Euclidean norm of all values, [] float32."""
-    if _is_tensorflow():
+    if keras_private.is_tensorflow():
         return tf.linalg.global_norm(tensors)  # One pass over memory instead of three.
     return ops.sqrt(sum(ops.sum(ops.square(tensor)) for tensor in tensors))
 

@@ -195,8 +195,8 @@ def _check_phases(
 
     Raises:
         ValueError: A batch cannot be divided among replicas or into micro-batches;
-            several hosts cannot begin with the same weights; or the records do not
-            match each other, or have no rows for validation.
+            several hosts cannot begin with the same weights; a masking rate is out of
+            range; or the records do not match each other, or have no validation rows.
     """
     replicas, first = devices.replicas, phases[0]
     if options.initialization == "corpus" and devices.has_peers:
@@ -204,7 +204,13 @@ def _check_phases(
             "--initialization=corpus is for one host. Several hosts may compute "
             "different initial weights. Pass --initialization=normal."
         )
+    rates = {
+        name: getattr(options, name)
+        for name in ("mask_token_rate", "random_token_rate")
+    }
     for phase in phases:
+        rates["mask_selection_rate"] = phase.mask_selection_rate
+        data.Masker(vocabulary=phase.records.vocabulary, **rates)  # Checks the rates.
         check_batch_size(phase.batch_size, replicas)
         rows, size = phase.batch_size // replicas, options.micro_batch_size
         if size and rows % size:
@@ -279,22 +285,37 @@ def check_tokens(checkpoint: Checkpoint, records: Records) -> None:
     Raises:
         ValueError: It has another vocabulary or other rules.
     """
-    vocabulary, lowercase = records.vocabulary, records.manifest["lowercase"]
-    if not vocabulary.extends(checkpoint.vocabulary):
+    lowercase = records.manifest["lowercase"]
+    if not records.vocabulary.extends(checkpoint.vocabulary):
         raise ValueError(
             f"{checkpoint.path} has another vocabulary than {records.path}. Write the "
             "records with the vocabulary of the checkpoint, or one with further tokens "
             "at its end or in the place of [unused...]."
         )
-    rules = checkpoint.rules
+    check_rules(checkpoint, lowercase, str(records.path))
+
+
+def check_rules(checkpoint: Checkpoint, lowercase: bool, records: str) -> None:
+    """Checks that a checkpoint's tokenizer has the rules of records.
+
+    Args:
+        checkpoint: The checkpoint.
+        lowercase: Whether the text of the records is lowercased.
+        records: Their name in the message.
+
+    Raises:
+        ValueError: It has other rules.
+    """
+    vocabulary, rules = checkpoint.vocabulary, checkpoint.rules
     ours = lowercase, rules.strip_accents in (None, lowercase), True
     others = (x for x in rules.added_tokens if not x.is_word(lowercase))
     special = {vocabulary.tokens[number] for number in vocabulary.special_ids}
     split = sorted({x.content for x in others} - special)
     if split or (checkpoint.lowercase, True, rules.split_chinese) != ours:
         raise ValueError(
-            f"{checkpoint.path} has another tokenizer than {records.path}, which "
-            f"lowercase={lowercase} and split added tokens: {split}. Received: "
+            f"{checkpoint.path} has another tokenizer than {records}: lowercase="
+            f"{lowercase}, which also strips accents if True, Chinese characters are "
+            f"split, and so are added tokens: {split}. Received: "
             f"lowercase={checkpoint.lowercase}, {rules}"
         )
 

@@ -59,11 +59,20 @@ def test_handles_are_read_like_their_folders(preset, monkeypatch):
     folders = {"keras/bert/keras/tiny": str(preset[1])}
     monkeypatch.setattr(kagglehub, "model_download", folders.__getitem__)
     found = open_checkpoint("kaggle://keras/bert/keras/tiny")
+    assert found.source == "kaggle://keras/bert/keras/tiny"
     assert found.head == open_checkpoint(preset[1]).head
     assert found.max_sequence_length == 12
     for handle in ("kaggle://keras/bert/keras/huge", "modelscope://keras/tiny"):
         with pytest.raises(ValueError, match=f"{handle} cannot be downloaded: "):
             open_checkpoint(handle)
+
+
+def test_preset_without_a_preprocessor(preset, tmp_path):
+    preset[0].backbone.save_to_preset(str(tmp_path))
+    preset[0].preprocessor.tokenizer.save_to_preset(str(tmp_path))
+    checkpoint = open_checkpoint(tmp_path)
+    assert checkpoint.vocabulary == open_checkpoint(preset[1]).vocabulary
+    assert checkpoint.max_sequence_length == checkpoint.architecture.max_sequence_length
 
 
 def test_keras_hub_opens_model_directories(tmp_path, vocabulary):

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import dataclasses
+import functools
 import json
 
 import huggingface_hub
@@ -182,6 +183,7 @@ def classifier(tmp_path_factory, tiny_config, vocabulary):
 
 def test_head_from_checkpoint(classifier):
     path, model = classifier
+    toy.assert_equal(open_checkpoint(path).load().get_weights(), model.get_weights())
     options = {"dtype": "mixed_bfloat16", "name": "mine"}
     again = SequenceClassifier.from_checkpoint(path, **options)
     toy.assert_equal(again.get_weights(), model.get_weights())
@@ -334,6 +336,17 @@ def test_other_folders_are_refused(tmp_path, files, message):
         open_checkpoint(tmp_path)
     with pytest.raises(ValueError, match=r"There is no checkpoint folder .*missing"):
         open_checkpoint(tmp_path / "missing")
+
+
+def test_folder_without_weights_is_written_anew(tmp_path, tiny_config, vocabulary):
+    create = functools.partial(model_directory, tmp_path, tiny_config, vocabulary)
+    create({"kind": "embedding", **dataclasses.asdict(EMBEDDING)})
+    assert open_checkpoint(tmp_path).head["kind"] == "embedding"
+    head = {"kind": "classification", "labels": ["a", "b"]}
+    create(head, options={"epochs": 1}, write=False)  # A worker may be first.
+    assert open_checkpoint(tmp_path).head["kind"] == "embedding"
+    create(head, options={"epochs": 1})
+    assert open_checkpoint(tmp_path).head["kind"] == "classification"
 
 
 def test_existing_folder_raises_and_failed_write_leaves_nothing(theirs, tmp_path):

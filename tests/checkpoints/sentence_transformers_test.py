@@ -77,7 +77,9 @@ def test_length_in_the_config_of_the_tokenizer(tmp_path, vocabulary):
     config = {"do_lower_case": True, "model_max_length": 9}
     modules = {"Pooling": CLS}
     toy.write_sentence_transformers(tmp_path, vocabulary, modules, tokenizer=config)
-    (tmp_path / ENCODER).write_text("{}")
+    output = {"method": "forward", "method_output_name": "last_hidden_state"}
+    output = {"modality_config": {"text": output}}
+    (tmp_path / ENCODER).write_text(json.dumps(output))
     assert open_checkpoint(tmp_path).head["max_sequence_length"] == 9
 
 
@@ -224,6 +226,8 @@ def dense(**changes):
 
 
 OUTSIDE = [{"path": "../a", "type": "sentence_transformers.models.Pooling"}]
+HIDDEN = {"method": "forward", "method_output_name": ["hidden_states", 0]}
+HIDDEN = {"modality_config": {"text": HIDDEN}}
 MISSING = {"prompts": {"query": "Find: "}, "default_prompt_name": "passage"}
 
 
@@ -236,6 +240,12 @@ MISSING = {"prompts": {"query": "Find: "}, "default_prompt_name": "passage"}
         (dense(activation_function="my.Act"), {}, "activation_function .*'my.Act'"),
         ({"SpladePooling": {}}, {}, "modules must match .* Transformer, SpladePooling"),
         ({"Pooling": CLS}, {"modules.json": OUTSIDE}, r"in subfolders.*\.\./a"),
+        ({"Pooling": CLS}, {ENCODER: {"query_length": 8}}, "query_length must be null"),
+        (
+            {"Pooling": CLS},
+            {ENCODER: HIDDEN},
+            "modality_config must be .*hidden_states",
+        ),
         ({"Pooling": CLS}, {MODEL: MISSING}, "default_prompt_name must .*'passage'"),
     ],
 )

@@ -121,9 +121,15 @@ def double(numbers):
     return {"doubled": 2 * numbers}
 
 
+@heads.signature(heads.string_input("text"))
+def fixed(text):
+    return {"sizes": tf.stack([tf.strings.length(text)] * 2, axis=1)}
+
+
 @pytest.fixture(scope="module")
 def loaded():
-    return Predictor(None, {"serving_default": split, "ids": double})
+    signatures = {"serving_default": split, "ids": double, "fixed": fixed}
+    return Predictor(None, signatures)
 
 
 @pytest.mark.parametrize("batch_size", [32, 2])
@@ -146,6 +152,7 @@ def test_single_string_empty_list_and_lists_of_different_length(loaded):
     assert loaded.predict("the cat")["words"].tolist() == [["the", "cat"]]
     assert loaded.predict(text=["the"])["words"].tolist() == [["the"]]
     assert loaded.predict([])["words"].shape == (0, 0)
+    assert loaded.predict([], signature="fixed")["sizes"].shape == (0, 2)
     found = loaded.predict([[2, 5, 3], [2, 3]], signature="ids")
     assert found["doubled"].tolist() == [[4, 10, 6], [4, 6, 0]]
     assert len(repr(loaded)) < 400
@@ -237,10 +244,11 @@ def test_pairs_and_their_logits(tmp_path, vocabulary):
     ("columns", "named", "message"),
     [
         ([["a"], ["b"]], {}, "serving_default has the inputs text"),
+        ([["a"]], {"text": ["b"]}, r"1 columns and the names \['text'\]"),
         ([], {"texts": ["a"]}, r"the names \['texts'\]"),
         ([[1, 2]], {}, r"`text` must have dtype string .* Received: \[1, 2\]"),
         ([[["a"]]], {}, r"shape \(None,\). Received: \[\['a'\]\]"),
-        ([["a"]], {"signature": "no"}, "must be one of serving_default, ids"),
+        ([["a"]], {"signature": "no"}, "must be one of serving_default, ids, fixed"),
         ([["a"]], {"batch_size": -1}, "must be at least 1. Received: -1"),
     ],
 )

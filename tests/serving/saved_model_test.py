@@ -302,6 +302,47 @@ def test_keras_model_of_strings(tmp_path, one_layer, vocabulary):
     assert (path / "assets.extra/vocab.txt").exists()
 
 
+def test_keras_models_with_numbers_and_sequential_ones(tmp_path, one_layer, vocabulary):
+    tokenizer = bert_tf.Tokenizer(vocabulary, max_sequence_length=8)
+    encoder, text = bert_tf.BertBackbone(one_layer), keras.Input((), dtype="string")
+    numbers = keras.Input((3,), name="numbers"), keras.Input((), name="number")
+    outputs = encoder(tokenizer(text))
+    scores = keras.layers.Dense(2)(outputs["pooled_output"])
+    total = keras.ops.sum(numbers[0], axis=1) + numbers[1]
+    answers = {"scores": scores, "total": total}
+    model = keras.Model([text, *numbers], answers)
+    path = serving.export_saved_model(model, tmp_path / "numbers")
+    served = tf.saved_model.load(str(path)).signatures["serving_default"]
+    inputs = [tf.constant(["the cat"]), tf.ones((1, 3)), tf.ones(1)]
+    found = served(**dict(zip((text.name, "numbers", "number"), inputs)))
+    np.testing.assert_allclose(found["scores"], model(inputs)["scores"], atol=1e-6)
+    assert found["total"].numpy() == [4.0]
+
+    head = heads.SequenceClassifier(bert_tf.BertBackbone(one_layer), 2)
+    sequential = keras.Sequential([keras.Input((), dtype="string"), tokenizer, head])
+    path = serving.export_saved_model(sequential, tmp_path / "sequential")
+    served = tf.saved_model.load(str(path)).signatures["serving_default"]
+    (found,) = served(inputs[0]).values()
+    np.testing.assert_allclose(found, sequential(inputs[0]), atol=1e-6)
+
+    class Subclass(keras.Model):
+        def __init__(self):
+            super().__init__(name="own")
+            self.tokenizer, self.encoder, self.built = tokenizer, encoder, True
+
+    unnamed = keras.Model(text, [outputs["pooled_output"], outputs["sequence_output"]])
+    for model, message in [
+        (unnamed, "Outputs of one layer must have names"),
+        (Subclass(), "own must be a functional model"),
+        ({"serving_default": length}, "Functions need `checkpoint`"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            serving.export_saved_model(model, tmp_path / "refused")
+    for version in (-1, 2**63):
+        with pytest.raises(ValueError, match=f"from 1 to .* Received: {version}"):
+            serving.export_saved_model(sequential, tmp_path / "new", version=version)
+
+
 def test_keras_model_without_tokenizer_is_refused(tmp_path, one_layer):
     model = bert_tf.BertBackbone(one_layer)
     with pytest.raises(ValueError, match=r"must have a bert_tf\.Tokenizer .* pooler"):

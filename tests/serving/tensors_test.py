@@ -51,6 +51,16 @@ def test_strings_in_tensor_content(texts):
             tensors.to_array(proto)
 
 
+def test_axes_of_tensors_without_values_are_limited():
+    zeros = np.zeros(2**26 + 1, np.float32)
+    proto = tensors.tensor_pb2.TensorProto(dtype=1, tensor_content=zeros.tobytes())
+    proto.tensor_shape.dim.add().size = len(zeros)
+    assert tensors.to_array(proto).shape == zeros.shape
+    proto = tensors.to_proto(np.zeros([0, len(zeros)]))
+    with pytest.raises(ValueError, match="Invalid tensor"):
+        tensors.to_array(proto)
+
+
 def test_other_dtypes_are_refused():
     with pytest.raises(ValueError, match="Tensors of complex64 are not supported"):
         tensors.to_proto(np.zeros(1, np.complex64))

@@ -14,7 +14,7 @@ from tests.toy.checkpoints import assert_equal
 def kernels(request, monkeypatch):
     """Runs a test with the fused kernels and with the code for other backends."""
     fused = request.param == "TensorFlow"
-    monkeypatch.setattr("bert_tf.training.optimizers._is_tensorflow", lambda: fused)
+    monkeypatch.setattr("bert_tf.keras_private.is_tensorflow", lambda: fused)
 
 
 def reference_updates(

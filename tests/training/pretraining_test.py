@@ -500,6 +500,8 @@ def test_init_from_with_fewer_tokens(options, tmp_path, tiny_config):
         ({"init_from": "nowhere"}, "no checkpoint folder nowhere"),
         ({"size": "mini"}, "trained weights. Omit --size and pass .* size='mini'"),
         ({"initialization": "corpus"}, "pass --initialization=normal"),
+        ({"mask_selection_rate": 0.0}, "`mask_selection_rate` must be above 0"),
+        ({"mask_token_rate": 0.9, "random_token_rate": 0.2}, "their sum at most 1"),
         ({"strategy": "tpu"}, "--strategy=tpu"),
     ],
 )
