@@ -83,6 +83,15 @@ def test_weights_equal_numpy_reference(optimizer_class, bias_correction, jit_com
 
 
 @pytest.mark.usefixtures("kernels")
+def test_no_momentum():
+    variable = keras.Variable(np.ones(2, "float32"))
+    optimizer = AdamW(0.1, weight_decay=0.0, beta_1=0.0)
+    optimizer.build([variable])
+    optimizer.apply([tf.constant([0.5, -2.0])])
+    np.testing.assert_allclose(variable, [0.9, 1.1], rtol=1e-4)
+
+
+@pytest.mark.usefixtures("kernels")
 def test_lamb_updates_weights_that_are_zero():
     variable = keras.Variable(np.zeros((2, 3), "float32"))
     optimizer = Lamb(0.1)
