@@ -124,6 +124,11 @@ class Classification(finetuning.TableTask):
         """Returns the columns that the flags select; `text` by default."""
         texts = tuple(filter(None, (options.text_a or "text", options.text_b)))
         problem = options.problem
+        if options.label_separator and problem != "auto":
+            raise ValueError(
+                "--label_separator is for several labels in a cell. Omit "
+                f"--problem={problem}, or --label_separator."
+            )
         if problem != "regression":
             is_multi_label = options.label_separator or "," in options.label
             problem = "multi_label" if is_multi_label else "classification"

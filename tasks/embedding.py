@@ -27,7 +27,7 @@ all second texts. Example::
 
 Output: a fine-tuned model directory with Spearman and Pearson correlation, or mean
 reciprocal rank and recall, in metrics.json. predictions_dev.tsv has the similarity of
-each pair, or the rank of its second text in a search. Pooling and similarity are those
+each pair, and in a search the rank of its second text. Pooling and similarity are those
 of --init_from if it is a sentence encoder, else the mean over all tokens (or --pooling)
 and the cosine. Its prompts are not used: put them into the texts.
 """
@@ -196,18 +196,18 @@ class Embedding(finetuning.TableTask):
         return texts, indices.reshape(rows.shape)
 
     def evaluate(self, split, outputs, decision=None):
-        """Scores the similarity of each pair, or the rank of its second text."""
+        """Scores the pairs; in a search, also the ranks of their second texts."""
         scores, vectors = self.scores[split.name], np.stack(outputs)  # [U, E]
         metrics, similarity = {}, self.settings["similarity_fn_name"]
         pairs = self._distinct_texts(split.name)[1][:, :2]
+        predicted = pair_similarities(similarity, *(vectors[i] for i in pairs.T))
+        answers = {"score": predicted}
         if self.is_search:
-            predicted = ranks(vectors, pairs, similarity)
-            metrics = retrieval_metrics(pairs[:, 0], predicted)
-        else:
-            predicted = pair_similarities(similarity, *(vectors[i] for i in pairs.T))
-            if scores is not None:
-                metrics = finetuning.correlations(scores, predicted)
-        return finetuning.Evaluation(metrics, {"score": predicted})
+            answers["rank"] = ranks(vectors, pairs, similarity)
+            metrics = retrieval_metrics(pairs[:, 0], answers["rank"])
+        elif scores is not None:
+            metrics = finetuning.correlations(scores, predicted)
+        return finetuning.Evaluation(metrics, answers)
 
 
 # --- Search ----------------------------------------------------------------------

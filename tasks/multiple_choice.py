@@ -19,7 +19,7 @@ A to Z. The first of these that fits all labels is how they are read, unless
 
 In a JSONL file, --choices may name one column with a list of texts, or with an object
 of texts and their names as in ARC and CommonsenseQA:
-{"text": ["Paris", "Rome"], "label": ["A", "B"]}. The label is then one of these names.
+{"text": ["Paris", "Rome"], "label": ["A", "B"]}.
 
 Output: a fine-tuned model directory with dev accuracy in metrics.json and
 predictions_dev.tsv: id, prompt, the best choice as labels name it, and the probability
@@ -102,16 +102,14 @@ class MultipleChoice(finetuning.TableTask):
         data_set = cls.find_data_set(options)
         for row in super().read(options, split, paths):
             example = _example(row, data_set)
-            names = _names(example, options.choice_labels, data_set.nested)
-            yield example._replace(choices=names)
+            yield example._replace(choices=_names(example, options.choice_labels))
 
     def __init__(self, options, encoder):
         super().__init__(options, encoder)
         known, kind = [*self.data["train"], *self.data["dev"]], options.choice_labels
-        nested = self.data_set.nested
 
         def fits(kind: str) -> int:
-            return sum(row.gold in _names(row, kind, nested) for row in known)
+            return sum(row.gold in _names(row, kind) for row in known)
 
         if kind == "auto":
             kind = max(_NAMES, key=fits)  # The first of the best.
@@ -122,7 +120,7 @@ class MultipleChoice(finetuning.TableTask):
                 )
         self.options = dataclasses.replace(options, choice_labels=kind)
         self.data = {
-            name: [row._replace(choices=_names(row, kind, nested)) for row in part]
+            name: [row._replace(choices=_names(row, kind)) for row in part]
             for name, part in self.data.items()
         }
         self.labels = {
@@ -186,12 +184,9 @@ def _example(
     return row._replace(texts=texts, inputs=(prompt, choices), choices=names)
 
 
-def _names(
-    example: finetuning.Example, kind: str, nested: Sequence[str]
-) -> Sequence[str]:
-    """Returns the names of the choices; those in the row's own list, if it has one."""
+def _names(example: finetuning.Example, kind: str) -> Sequence[str]:
+    """Returns the names of the choices, as labels have them."""
     names, count = example.choices, len(example.inputs[1])
-    kind = "name" if nested and names else kind
     return names if kind == "auto" else _NAMES[kind](names, count)
 
 

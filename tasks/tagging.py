@@ -32,8 +32,9 @@ its activations. It needs a higher learning rate:
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -41,6 +42,12 @@ from bert_tf import cli, finetuning, heads
 from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
+
+
+def _types(tags: Iterable[str]) -> Iterator[str]:
+    """Yields the types of IOB tags."""
+    return (tag[2:] for tag in tags if tag != "O")
+
 
 # --- The task --------------------------------------------------------------------
 
@@ -78,14 +85,15 @@ class Tagging(finetuning.Task):
         if options.teacher and options.features:
             raise ValueError("--teacher trains the encoder. Omit --features.")
         files = {k: finetuning.ColumnFile.read(x) for k, x in options.files().items()}
-        rows = self.split({name: file.examples() for name, file in files.items()})
+        rows = {name: file.examples() for name, file in files.items()}
+        rows = self.split(rows, lambda row: {*_types((row.gold or "").split())})
         self.data = dict(files)
         for name in rows if self.held_out else ():
             file = files.get(name, files["train"])
-            self.data[name] = file.select({int(x.id) for x in rows[name]})
+            self.data[name] = file.select({x.line for x in rows[name]})
         train = self.data["train"]
         self.gold = {"train": train.tags()}
-        types = sorted({t[2:] for tags in self.gold["train"] for t in tags if t != "O"})
+        types = sorted({*_types(itertools.chain(*self.gold["train"]))})
         if not types:
             raise ValueError(f"{train.path}: every tag is O. Training needs entities.")
         self.labels = ("O", *(f"{b}-{type_}" for type_ in types for b in "BI"))
@@ -98,11 +106,8 @@ class Tagging(finetuning.Task):
     @classmethod
     def read_input(cls, options, path):
         file = finetuning.ColumnFile.read(path)
-        gold = [None] * len(file.sentences)
-        with contextlib.suppress(ValueError):  # The last column has no tags.
-            gold = [" ".join(tags) for tags in file.tags()]
-        for row, tags in zip(file.examples(), gold, strict=True):
-            yield row._replace(texts={"text": " ".join(row.inputs[0])}, gold=tags)
+        for row in file.examples():
+            yield row._replace(texts={"text": " ".join(row.inputs[0])})
 
     @classmethod
     def answer(cls, model, columns, batch_size):

@@ -28,6 +28,7 @@ seqeval.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -167,12 +168,22 @@ class ColumnFile:
         return firsts
 
     def examples(self) -> list[Example]:
-        """Returns the sentences; those of a document are a group."""
-        starts = (int(s.begins_document) for s in self.sentences)
-        return [
-            Example(str(s.lines[0]), None, (s.words,), group=f"document {n}" * (n > 0))
-            for n, s in zip(itertools.accumulate(starts), self.sentences)
-        ]
+        """Returns the sentences; those of a document are a group.
+
+        The gold label is the tags, separated by spaces; None if a value is not a tag.
+        """
+        gold = [None] * len(self.sentences)
+        with contextlib.suppress(ValueError):
+            gold = [" ".join(tags) for tags in self.tags()]
+        starts = itertools.accumulate(int(s.begins_document) for s in self.sentences)
+        examples = []
+        for sentence, tags, number in zip(self.sentences, gold, starts):
+            line, group = sentence.lines[0], f"document {number}" * (number > 0)
+            inputs = (sentence.words,)
+            examples.append(
+                Example(str(line), None, inputs, tags, line=line, group=group)
+            )
+        return examples
 
     def select(self, lines: Collection[int]) -> ColumnFile:
         """Returns a file of the sentences that begin on some lines."""
@@ -233,7 +244,8 @@ class ColumnFile:
                 if _is_word(row):
                     row = [*row[:-1], next(gold, row[-1]), next(tags)]
                 elif row:
-                    row = [*row.split(self.separator), "O"]
+                    row = row.split(self.separator)
+                    row += ["O"] * max(1, self.num_columns + 1 - len(row))
                 cells = (_SEPARATORS.sub(" ", cell) for cell in row)
                 file.write(f"{self.separator.join(cells)}\n".encode())
 
@@ -313,15 +325,16 @@ def _read_csv(table: Table) -> _Rows:
     if any(name.startswith(("word", "token")) for name in names[has_sentence + 1 : -1]):
         rule = "the first column must be the word, after that of the sentence, sent..."
         raise ValueError(f"{table.path}: {rule}. Got {', '.join(table.columns)}.")
-    for line, row in table.rows():
-        sentence = row.pop(0) if has_sentence else ""
+    for line, cells in table.rows():
+        sentence, row = ("", cells) if not has_sentence else (cells[0], cells[1:])
         is_blank = line > last_line + 1 or not any(row)
         if rows and (is_blank or sentence not in ("", last_sentence)):
             rows.append((line, []))
         if any(row):
             is_document = row[0].startswith(_DOCUMENT)
             rows.append((line, "\t".join(row) if is_document else row))
-        last_line, last_sentence = line, sentence or last_sentence
+        last_line = line + "".join(cells).count("\n")  # Cells may have several.
+        last_sentence = sentence or last_sentence
     return rows
 
 

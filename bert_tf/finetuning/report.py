@@ -20,6 +20,14 @@ metrics_of_sklearn = lazy_import("sklearn.metrics")
 
 _ERRORS = 10
 _CLASSES = 20  # Larger confusion matrices are not drawn.
+_LARGEST = """
+## Largest errors
+
+On {split}: wrong predictions with the highest confidence, not all of one kind, or
+scores that are far off.
+
+{rows}
+"""
 
 
 def finetuning_report(
@@ -37,14 +45,15 @@ def finetuning_report(
         found: The evaluation of each split.
     """
     split = task.evaluation_splits[0]
-    is_score = task.settings.get("problem") == "regression"
+    is_score = task.problem == "regression"
     rows = [row for row in task.rows(split, found[split].answers) if "gold" in row]
     pairs = [(row["gold"], str(row["prediction"])) for row in rows]
     epochs = [{"epoch": n, **row} for n, row in enumerate(trained["epochs"], start=1)]
 
     def error_size(row: Mapping[str, Any]) -> float:
-        if is_score:
-            return abs(float(row["gold"]) - row["prediction"])
+        if is_score:  # Similarities have another scale than gold scores.
+            is_similarity = "problem" not in task.settings
+            return 0 if is_similarity else abs(float(row["gold"]) - row["prediction"])
         parts = str(row.get("confidence", 0.0)).split()  # A number, or several.
         is_correct = task.is_correct(row["gold"], row["prediction"])
         return np.prod(np.float64(parts)) * (not is_correct)
@@ -89,6 +98,7 @@ def finetuning_report(
         for name in task.evaluation_splits
         for metric, score in found[name].metrics.items()
     ]
+    errors = [columns, ["---"] * len(columns), *map(cells, errors)] if errors else []
     values = {
         **trained,
         "program": cli.program(type(task)),
@@ -97,9 +107,8 @@ def finetuning_report(
         "tables": "".join(
             f"\n```\n{name}:\n{x.report}```\n" for name, x in found.items() if x.report
         ),
-        "errors": training.report.table_rows(
-            [columns, ["---"] * len(columns), *map(cells, errors)]
-        ),
+        "errors": _LARGEST.format(split=split, rows=training.report.table_rows(errors))
+        * bool(errors),
     }
     template = pathlib.Path(__file__).with_name("finetuning_report.txt")
     panels = [draw_epochs, draw_predictions][: 1 + bool(pairs and few)]

@@ -161,24 +161,19 @@ def _held_out(
     Raises:
         ValueError: The model has no such split, or its training file is another one.
     """
-
-    # `--id` may have changed since the training. Questions and sentences have no line.
-    def key(line: Any, id_: str) -> str:
-        return str(line) if int(line) else id_
-
     if checkpoint.options.get("train_file_content") != _content(options.input):
         raise ValueError(
             f"--split requires the --train_file of {checkpoint.path}, unchanged, and a "
             f"training with --{options.split}_share. Got --input={options.input}."
         )
     rows = data.read_table(checkpoint.path / _HELD_OUT)
-    found = {key(x["line"], x["id"]) for x in rows if x["split"] == options.split}
+    found = {int(x["line"]) for x in rows if x["split"] == options.split}
     if not found:
         raise ValueError(
             f"--split={options.split}: {checkpoint.path} was trained without "
             f"--{options.split}_share."
         )
-    return lambda row: key(row.line, row.id) in found
+    return lambda row: row.line in found  # `--id` may have changed.
 
 
 # --- Checks ----------------------------------------------------------------------

@@ -113,8 +113,8 @@ def stream(
         rows = _read(path, document)
     else:
         rows = _read_table(table, columns, others, needs_answers)
-    for context, entry, cells in rows:
-        question = _question(path, context, entry, cells, others)
+    for number, (context, entry, cells) in enumerate(rows, start=1):
+        question = _question(path, context, entry, cells, others)._replace(line=number)
         if needs_answers and question.answers is None:
             raise ValueError(
                 f"{path}, question {question.id!r}: answers[] is missing. Only "
@@ -147,24 +147,28 @@ def _read_table(
     table: Table, columns: Sequence[str], others: Sequence[str], needs_answers: bool
 ) -> _Rows:
     question, context, answer, answer_start = columns
-    id_, *others = filter(None, others)
+    id_, *others = others  # "" for the line.
     flags = "--question, --context, --answer, --answer_start, --id, --group, --keep"
     if len({question, context, answer}) < 3:
         raise ValueError(f"Question, passage and answer must differ. See {flags}.")
     if answer not in table.columns and f"{answer}s" in table.columns:
         answer += "s"
     # Keys in the format of SQuAD -> columns.
-    names = {"id": id_, "question": question, "context": context}
+    names = {"question": question, "context": context}
+    if id_:
+        names["id"] = id_
     for key, column in (("answers", answer), ("answer_start", answer_start)):
         if column and (needs_answers or column in table.columns):
             names[key] = column
-    # Objects may lack an id or an offset.
-    optional = {"id", answer_start} if table.suffix == ".jsonl" else {"id"}
-    columns, ambiguous, has_offsets = [*names.values(), *others], 0, False
+    columns, ambiguous, has_offsets = [*names.values(), *filter(None, others)], 0, False
+    optional = {"id"}
+    if table.suffix == ".jsonl":  # Objects may lack an answer or its offset.
+        table.require(columns, flags, {"id", answer_start})
+        optional |= {answer, answer_start}
     rows = table.rows(columns, flags=flags, nested=[answer], optional=optional)
     for line, values in rows:
         cells = dict(zip(columns, values))
-        if cells[id_] is None:
+        if cells.get(id_) is None:
             cells[id_] = str(line)
         entry = {key: cells[column] for key, column in names.items()}
         start, texts = entry.get("answer_start"), entry.get("answers")
@@ -174,9 +178,9 @@ def _read_table(
             entry["answers"] = []
             for text in texts:
                 words, found = _occurrences(text, entry["context"])
-                if text.strip() in MISSING_VALUES and not words:
+                if not text.strip() or (text.strip() in MISSING_VALUES and not words):
                     continue
-                ambiguous += start is None and len(found) > 1
+                ambiguous += start is None and len(words or found) > 1
                 offset = [*words, *found, -1][0] if start is None else start
                 entry["answers"].append({"text": text, "answer_start": offset})
         yield entry["context"], entry, cells

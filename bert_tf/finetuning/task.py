@@ -175,7 +175,7 @@ class Example(NamedTuple):
         inputs: The inputs of the exported model's signature.
         gold: The gold label; None without labels.
         path: The file of the example.
-        line: Its line in the file.
+        line: Its line in the file; the number of a question.
         answers: Of a question about a passage: the reference answers, (text, offset in
             the passage in characters). Empty if the passage does not answer it; None
             without labels.

@@ -24,6 +24,7 @@ from bert_tf.text import Vocabulary
 from bert_tf.training.pretrain_config import Phase, PretrainConfig
 
 figure = lazy_import("matplotlib.figure")
+matplotlib = lazy_import("matplotlib")
 
 _EXAMPLES = 8
 _CONTEXT = 8  # Tokens on each side of the mask of an example.
@@ -49,8 +50,12 @@ def write_report(
         panels: Each draws one plot on the `matplotlib.axes.Axes` that it gets.
     """
     picture = figure.Figure(figsize=(5 * len(panels), 4), layout="constrained")
-    for axes, draw in zip(picture.subplots(1, len(panels), squeeze=False)[0], panels):
-        draw(axes)
+    # Names of classes may have dollars, as in $10-$20.
+    with matplotlib.rc_context({"text.parse_math": False}):
+        for axes, draw in zip(
+            picture.subplots(1, len(panels), squeeze=False)[0], panels
+        ):
+            draw(axes)
     with storage.atomic_path(folder / "report.svg") as path:
         picture.savefig(path, format="svg", metadata={"Date": None})
     fields = {

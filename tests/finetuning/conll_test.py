@@ -131,6 +131,19 @@ def test_write_appends_a_column(tmp_path, read):
     assert [s.begins_document for s in again.sentences] == [True, False, True]
 
 
+def test_line_breaks_in_words_of_csv(read):
+    file = read('word,tag\nEU,B-ORG\n"a\nb",I-ORG\nc,I-ORG\n\nd,O\n', "x.csv")
+    assert file.tags() == [["B-ORG", "I-ORG", "I-ORG"], ["O"]]
+
+
+def test_all_lines_of_held_out_documents_have_as_many_columns(tmp_path, read):
+    file = read("-DOCSTART- O\n\na X Y O\n\nb X Y B-L\n")
+    file.select({5}).write(tmp_path / "out", [["O"]])
+    assert (tmp_path / "out").read_text() == "b X Y B-L O\n\n"
+    file.select({3}).write(tmp_path / "out", [["O"]])
+    assert (tmp_path / "out").read_text() == "-DOCSTART- O O O O\na X Y O O\n\n"
+
+
 def test_documents_without_sentences_are_kept(tmp_path, read):
     content = "-DOCSTART- O\n\n-DOCSTART- O\n\na O\n\n-DOCSTART- X O\n"
     file = read(content)

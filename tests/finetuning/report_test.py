@@ -20,8 +20,8 @@ TRAINING = {
 
 
 CLASSES = [
-    {"id": i, "text": f"a | text {i}", "prediction": ("x", "y")[i % 2]}
-    | {"confidence": 0.5 + i / 10, "gold": "x", "P(x)": 0.5, "length": i}
+    {"id": i, "text": f"a | text {i}", "prediction": ("$10%-$20%", "y")[i % 2]}
+    | {"confidence": 0.5 + i / 10, "gold": "$10%-$20%", "P(x)": 0.5, "length": i}
     for i in range(4)
 ]
 SEVERAL = [{**row, "confidence": f"0.9 {row['confidence']}"} for row in CLASSES]
@@ -37,15 +37,24 @@ SCORES = [
         (SEVERAL, "classification", ["a \\| text 3", "a \\| text 1"], 2),
         (SCORES, "regression", ["text 2", "text 1"], 2),
         ([{"id": 1, "prediction": "x", "confidence": 1}], "classification", [], 1),
+        (SCORES, "similarity", [], 2),
         ([], "classification", [], 1),
     ],
-    ids=["classes", "several confidences", "scores", "without gold", "without rows"],
+    ids=[
+        "classes",
+        "several confidences",
+        "scores",
+        "without gold",
+        "pairs",
+        "no rows",
+    ],
 )
 def test_report_lists_the_largest_errors(tmp_path, rows, problem, errors, panels):
     files = {"train_file": "a b.csv", "dev_file": "d.csv", "output": "my model"}
     task = types.SimpleNamespace(
         kind="classification",
-        settings={"problem": problem},
+        settings={} if problem == "similarity" else {"problem": problem},
+        problem="classification" if problem == "classification" else "regression",
         evaluation_splits=["dev", "test"],
         options=Classification.Config(label="x", size="tiny", **files),
         rows=lambda name, answers: answers,
@@ -55,7 +64,7 @@ def test_report_lists_the_largest_errors(tmp_path, rows, problem, errors, panels
     found = {"dev": dev, "test": Evaluation({}, {})}
     finetuning_report(task, tmp_path, TRAINING, found)
     report = (tmp_path / "report.md").read_text(encoding="utf-8")
-    headings = ["Scores", "Training", "Largest errors", "Next steps"]
+    headings = ["Scores", "Training", *["Largest errors"] * bool(errors), "Next steps"]
     assert re.findall("^## (.*)", report, re.MULTILINE) == headings
     listed = report.partition("## Largest errors")[2].partition("## Next")[0]
     found = re.findall(r"^\| \d \| (.*text \d) \|.*\| (.*?) ?\|$", listed, re.MULTILINE)

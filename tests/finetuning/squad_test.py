@@ -48,7 +48,7 @@ def test_read_json_of_both_versions(read, tmp_path):
     )
     answered, impossible, unknown = read(content)
     path = tmp_path / "x.json"
-    assert answered[2:7] == (("What?", CONTEXT), "Köln", path, 0, (("Köln", 15),))
+    assert answered[2:7] == (("What?", CONTEXT), "Köln", path, 1, (("Köln", 15),))
     assert (impossible.answers, impossible.gold) == ((), "")
     assert (unknown.answers, unknown.gold, unknown.inputs[0]) == (None, None, "")
     with pytest.raises(ValueError, match=r"question '3': answers\[\] is missing"):
@@ -130,6 +130,26 @@ def test_answer_without_offset_is_the_first_occurrence(
         assert question.answers == ((answer, start),)
     warned = "1 answers occur several times" in caplog.text
     assert warned == (context.count(answer) > 1)
+
+
+def test_only_answers_with_several_places_are_counted(read, caplog):
+    rows = 'context,question,answer\n"a cat category",?,cat\n"a mat",?,\n'
+    first, second = read(rows, name="x.csv", split="train")
+    assert (first.answers, second.answers) == ((("cat", 2),), ())
+    assert not caplog.text
+
+
+def test_rows_without_an_id_or_an_answer(read):
+    rows = '{"context": "a", "question": "?", "answer": "a"}\n'
+    rows += '{"context": "b", "question": "?", "id": "x"}\n'
+    columns = "question", "context", "answer", ""
+    found = read(rows, columns, others=("", ""), name="x.jsonl", split="dev")
+    assert [(q.id, q.line, q.answers) for q in found] == [
+        ("1", 1, (("a", 0),)),
+        ("2", 2, ()),
+    ]
+    with pytest.raises(ValueError, match="no column 'reply'"):
+        read(rows, ("question", "context", "reply", ""), name="x.jsonl", split="dev")
 
 
 @pytest.mark.parametrize("start", ['""', "NaN", '"two"', "1", "-1", "400"])

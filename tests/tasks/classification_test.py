@@ -197,6 +197,8 @@ FILES = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
          "texts. Got label for both. Select columns with --text_a"),
         ("text\tlabel\na\t1,0\nb\t0,1\n", GOOD, {"label_separator": ","},
          "train.tsv: all labels are 0 or 1. Omit --label_separator. For several"),
+        (GOOD, GOOD, {"label_separator": ";", "problem": "regression"},
+         "Omit --problem=regression, or --label_separator."),
     ],
 )  # fmt: skip
 def test_invalid_data_or_options(tmp_path, read, train, dev, options, message):

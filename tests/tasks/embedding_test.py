@@ -59,7 +59,8 @@ def test_triplets_with_pairs_to_search_as_dev_set(tmp_path, read):
     assert ids.shape == (4, 3)
     found = task.evaluate(task.dataset("dev"), np.eye(4))
     assert found.metrics["mrr"] == found.metrics["recall_at_1"] + 0.5 == 0.5
-    assert [row["prediction"] for row in task.rows("dev", found.answers)] == [2, 2]
+    rows = task.rows("dev", found.answers)
+    assert [(row["prediction"], row["rank"]) for row in rows] == [(0, 2), (0, 2)]
 
 
 def test_index_of_pandas_is_no_score(tmp_path, read):

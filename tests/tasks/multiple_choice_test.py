@@ -109,6 +109,16 @@ def test_choices_in_one_column(read, rows, expected):
     assert {len(row) for row in found} == {max(sizes)}
 
 
+def test_numbers_of_named_choices(read):
+    row = (
+        '{"start": "a", "x": {"text": ["b", "c"], "label": ["A", "B"]}, "right": %d}\n'
+    )
+    options = OWN | {"choices": "x"}
+    for kind in ("auto", "from_0"):
+        task = read(row % 0 + row % 1, "x.jsonl", **options, choice_labels=kind)
+        assert [label for *_, label in rows_of(task, "dev")] == [0, 1]
+
+
 @pytest.mark.parametrize("value", ["null", '{"label": ["a"]}', '["a", null]'])
 def test_invalid_choices_in_one_column(read, value):
     row = f'{{"start": "a", "x": {value}, "right": 0}}\n'

@@ -69,6 +69,14 @@ def as_outputs(split, num_tags):
 # --- Data ------------------------------------------------------------------------
 
 
+def test_training_keeps_a_sentence_of_each_type(tmp_path, read):
+    content = "".join(f"the B-P\nc{i} O\n\n" for i in range(20)) + "cat B-RARE\n"
+    (tmp_path / "x.conll").write_text(content)
+    for seed in range(10):
+        options = {"train_file": "x.conll", "dev_share": 0.5, "split_seed": seed}
+        assert "B-RARE" in read("", **options).labels
+
+
 def test_only_first_pieces_have_weights(read):
     task = read()
     assert task.labels == ("O", "B-L", "I-L", "B-P", "I-P")
