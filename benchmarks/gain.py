@@ -17,8 +17,8 @@ the kind of the task and the options of its command by data set::
     }
 
 With `examples`, a data set is also trained on random samples of its `train_file`.
-Prints a table and writes it to --output, with the scores, metrics and predictions of
-each run. Finished runs are not repeated.
+Prints a table and writes it to --output, with the scores and the folder of each run.
+Finished runs are not repeated.
 """
 
 from __future__ import annotations
@@ -29,22 +29,16 @@ import json
 import math
 import pathlib
 import random
-import statistics
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from benchmarks import measure
-from bert_tf import cli, data, finetuning, text_files, training
-from bert_tf.finetuning import FinetuneConfig, Task
-from bert_tf.lazy import lazy_import
-from tasks.classification import Classification
-from tasks.embedding import Embedding
-from tasks.question_answering import QuestionAnswering
-from tasks.tagging import Tagging
-
-keras = lazy_import("keras")
-
-_TASKS = {x.kind: x for x in (Classification, Embedding, QuestionAnswering, Tagging)}
+from bert_tf import cli, data
+from bert_tf.finetuning import Task
+from experiments import runs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,21 +64,18 @@ def main(options: GainConfig) -> None:
         "pretrained": {"init_from": model},
         "random": {"size": f"{model}/config.json", "vocabulary": f"{model}/vocab.txt"},
     }
-    names, lines, runs = ("data set", "weights", "seed", "score"), [], []
+    names, lines, rows = ("data set", "weights", "seed", "score"), [], []
+    finished = runs.Runs(folder)
     for name, examples, task_class, entry in _rows(options.tasks, folder):
         scores = {start: [] for start in weights}
         for start, seed in itertools.product(weights, range(options.seeds)):
-            run = task_class.Config(
-                **entry,
-                **weights[start],
-                output=str(folder / f"{name}-{examples}-{start}-{seed}"),
-                precision=options.precision,
-                seed=seed,
-            )
-            scores[start].append(_run(task_class, run))
-            runs.append((name, start, seed, scores[start][-1]))
+            own = {**entry, **weights[start], "precision": options.precision}
+            run = finished.fine_tune(task_class, **own, seed=seed)
+            scores[start].append(run.score)
+            label = f"{name}, {examples:,}" if examples else name
+            rows.append((label, start, seed, run.score))
         lines.append((name, examples or "all", *_gain(**scores)))
-        data.write_table(folder / "gain.csv", [dict(zip(names, x)) for x in runs])
+        data.write_table(folder / "gain.csv", [dict(zip(names, x)) for x in rows])
     header = "data set|examples|pre-trained|random weights|gain|gain / deviation"
     with (folder / "gain.md").open("w", encoding="utf-8") as file:
         measure.print_table(header, lines, file)
@@ -92,8 +83,11 @@ def main(options: GainConfig) -> None:
 
 
 def _gain(pretrained: Sequence[float], random: Sequence[float]) -> tuple[str, ...]:
-    """Returns means and standard deviations, and the gain in points and deviations."""
-    both = [(statistics.mean(x), statistics.stdev(x)) for x in (pretrained, random)]
+    """Returns means and standard deviations, and the gain in points and deviations.
+
+    They are NaN if a run diverged.
+    """
+    both = [(np.mean(x), np.std(x, ddof=1)) for x in (pretrained, random)]
     gain = both[0][0] - both[1][0]
     deviation = max(both[0][1], both[1][1])
     ratio = gain / deviation if deviation else math.inf
@@ -108,37 +102,17 @@ def _rows(
     Writes the samples of training examples.
     """
     for name, entry in json.loads(pathlib.Path(path).read_text("utf-8")).items():
-        text_files.check_fields(f"{path}: {name}", entry, kind=tuple(_TASKS))
-        task_class = _TASKS[entry.pop("kind")]
+        task_class = runs.find_task(f"{runs.TASKS}.{entry.pop('kind', None)}")
         for size in (*entry.pop("examples", ()), None):
             sample = {"train_file": _sample(entry, size, folder)} if size else {}
             yield name, size, task_class, entry | sample
 
 
-def _run(task_class: type[Task], options: FinetuneConfig) -> float:
-    """Fine-tunes, unless `output` has the metrics of the run. Keeps no weights.
-
-    Returns:
-        The score on dev in percent. It is NaN if the training diverged.
-    """
-    metrics = pathlib.Path(options.output, "metrics.json")
-    if not metrics.exists():
-        try:
-            finetuning.fine_tune(task_class, options)
-        except training.DivergedError as error:
-            print(error)
-            return math.nan
-        finally:
-            keras.backend.clear_session()
-        metrics.with_name("model.safetensors").unlink(missing_ok=True)
-    scores = json.loads(metrics.read_text(encoding="utf-8"))["training"]
-    return scores["score"] * (1 if task_class is QuestionAnswering else 100)
-
-
 def _sample(entry: Mapping[str, Any], size: int, folder: pathlib.Path) -> str:
     """Writes `size` random rows of the training file, once; returns the path."""
     source = pathlib.Path(entry["train_file"])
-    path = folder / "data" / f"{source.stem}-{size}{source.suffix}"
+    content = zlib.crc32(source.read_bytes())
+    path = folder / "data" / f"{source.stem}-{size}-{content:08x}{source.suffix}"
     if not path.exists():
         path.parent.mkdir(exist_ok=True)
         rows = data.read_table(source)

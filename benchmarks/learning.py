@@ -35,7 +35,8 @@ from benchmarks import measure, peers
 from bert_tf import cli, data
 from bert_tf.training import PretrainConfig
 
-_COLUMNS = ("library", "seed", "step", "tokens", "val_loss", "processor_seconds")
+_RUN = ("recipe", "library", "seed")
+_COLUMNS = (*_RUN, "step", "tokens", "val_loss", "processor_seconds")
 
 # Replace the defaults of `PretrainConfig`.
 _DEFAULTS = {"size": "tiny", "batch_size": 32, "steps": 16000, "warmup_steps": 100}
@@ -65,11 +66,13 @@ def main(options: LearningConfig) -> None:
     rows = data.read_table(path) if path.exists() else []
     libraries = LIBRARIES if importlib.util.find_spec("transformers") else ("bert_tf",)
     for seed, name in itertools.product(range(options.seeds), libraries):
-        if any((row["library"], int(row["seed"])) == (name, seed) for row in rows):
-            continue
         run = dataclasses.replace(options, seed=seed)
-        for point in _curve(run, name, folder / f"seed-{seed}"):
-            rows.append(dict(zip(_COLUMNS, (name, seed, *point), strict=True)))
+        is_short = run.optimizer == LearningConfig.RECIPES["short"]["optimizer"]
+        key = "short" if is_short else "paper", name, str(seed)
+        if any(tuple(str(row[column]) for column in _RUN) == key for row in rows):
+            continue
+        for point in _curve(run, name, folder / f"{key[0]}-{seed}"):
+            rows.append(dict(zip(_COLUMNS, (*key, *point), strict=True)))
             print(*(f"{k}={v}" for k, v in rows[-1].items()), flush=True)
         data.write_table(path, rows)
 

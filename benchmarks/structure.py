@@ -80,7 +80,8 @@ class Checkout:
 
     def _imports(self, module: str) -> list[Import]:
         tree = _parse(self.modules[module])
-        found = [*_names(tree)]
+        is_package = self.modules[module].stem == "__init__"
+        found = [*_names(tree, module if is_package else module.rpartition(".")[0])]
         packages = {x.local: x.name for x in found if x.name in self.index}
         for node in ast.walk(tree):
             first, *attributes = _attributes(node)
@@ -123,11 +124,14 @@ def _parse(file: pathlib.Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
-def _names(tree: ast.Module) -> Iterator[Import]:
-    """Yields the imports of a file."""
+def _names(tree: ast.Module, package: str = "") -> Iterator[Import]:
+    """Yields the imports of a file in `package`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
-            source = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            source = ""
+            if isinstance(node, ast.ImportFrom):
+                parts = (package if node.level else "", node.module)
+                source = "".join(f"{part}." for part in parts if part)
             for alias in node.names:
                 name = source + alias.name
                 yield Import(node.lineno, alias.asname or alias.name, name)

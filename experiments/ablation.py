@@ -167,8 +167,7 @@ class Ablation:
         if found.name != data_set and paper is not None:
             column += f" (paper: {data_set})"
         if not (path / "config.json").exists():  # It diverged.
-            failed = [math.nan] * self.options.restarts
-            self.table.add(row, column, failed, paper)
+            self.table.add(row, column, [math.nan] * self.options.restarts, paper)
             return
         if settings.get("features"):
             units = json.loads((path / "config.json").read_text())["hidden_size"]

@@ -191,13 +191,7 @@ def average_rows(task: finetuning.Task, outputs: Sequence[Sequence[Any]]) -> lis
         return [*itertools.chain(*outputs)]
     if task.kind == "embedding":
         return [np.concatenate(vectors) for vectors in zip(*outputs)]
-    # Rows may differ in length: concatenate them, average over models, split again.
-    shapes = [row.shape for row in outputs[0]]
-    flat = [np.concatenate([row.ravel() for row in rows]) for rows in outputs]
-    flat = [x.reshape(-1, shapes[0][-1]) for x in flat]
-    mean = average(task.problem, flat).numpy().ravel()
-    parts = np.split(mean, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
-    return [part.reshape(shape) for part, shape in zip(parts, shapes)]
+    return [average(task.problem, rows).numpy() for rows in zip(*outputs)]
 
 
 def ensemble_head(

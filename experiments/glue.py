@@ -26,7 +26,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_tf import cli, data, finetuning
+from bert_tf import checkpoints, cli, data, finetuning
 
 from . import report, runs, search
 
@@ -107,8 +107,7 @@ def main(options: GlueConfig) -> dict[str, float]:
         name, _, end = column.lower().partition("-m")
         name = name.replace("-", "")
         if name in found:
-            learned = [run for run in found[name] if not run.failure]
-            metrics = max(learned, key=lambda run: run.score).metrics
+            metrics = checkpoints.open_checkpoint(output / name).read_metrics()
             metric, end = finetuning.GLUE[name].metrics[0], end and "_mismatched"
             if scores := metrics.get(f"dev{end}"):
                 best[column] = 100 * scores[metric]

@@ -64,7 +64,8 @@ class Table:
     def add(
         self, row: Any, column: str, scores: Iterable[float], paper: float | None = None
     ) -> None:
-        self.cells[row, column] = Cell(tuple(scores), paper)
+        before = self.cells.get((row, column), Cell()).scores
+        self.cells[row, column] = Cell((*before, *scores), paper)
 
     @property
     def rows(self) -> list[Any]:

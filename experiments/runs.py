@@ -67,7 +67,7 @@ class Run:
         options: The options that differ from their defaults.
         encoder: Name of the class of its encoder; "" for the default.
         metrics: The contents of metrics.json; empty if the training failed.
-        seconds: Processor time.
+        seconds: Processor time, of a resumed run that since it was resumed.
         failure: Why it failed, e.g. because it diverged; "" if it did not.
     """
 
@@ -111,7 +111,7 @@ class Runs:
         self.folder = pathlib.Path(folder)
         self.used: dict[pathlib.Path, Run] = {}
         self._compiled: dict[str, Any] = {}
-        self._contents: dict[str, str] = {}
+        self._content = functools.cache(_content)
 
     def pretrain(self, *, encoder_class: type | None = None, **options: Any) -> Run:
         """Pre-trains an encoder, as `training.pretrain`."""
@@ -189,11 +189,10 @@ class Runs:
             return value
         if option in _MODELS and value.startswith(f"{self.folder}/"):
             return value.removeprefix(str(self.folder))
-        if not pathlib.Path(value).exists():  # An address, or the training refuses it.
+        path = pathlib.Path(value)
+        if not path.exists():  # An address, or the training refuses it.
             return value
-        if value not in self._contents:
-            self._contents[value] = _content(option, pathlib.Path(value))
-        return f"{pathlib.Path(value).name}, {self._contents[value]}"
+        return f"{path.name}, {self._content(option, path)}"
 
 
 def _content(option: str, path: pathlib.Path) -> str:
@@ -284,8 +283,9 @@ def open_data_set(
     kind, name = options.pop("kind", None), options.pop("name")
     try:
         task_class = find_task(f"{TASKS}.{kind}")
-        task_class.Config(output="", **options)
-    except (TypeError, ValueError) as error:
+        fixed = {"output": "", "init_from": "", "seed": 0, "precision": "float32"}
+        task_class.Config(**fixed, **options)
+    except (AttributeError, TypeError, ValueError) as error:
         raise ValueError(
             f"{source}: kind must be a module of tasks, such as tagging, and the other "
             f"keys options of its command. Got {entry}: {error}"

@@ -132,11 +132,11 @@ def search(task_class: type[finetuning.Task], options: Any) -> list[runs.Run]:
         all_runs.fine_tune(shared, keep_weights=True, **own)
         ignored = shutil.ignore_patterns("run.json")
         shutil.copytree(best.path, output, ignore=ignored, dirs_exist_ok=True)
-        runs.drop_weights(best.path)
     if before != done:  # Evaluates, predicts and exports.
         own |= {"output": options.output, "export": options.export}
         finetuning.fine_tune(task_class, task_class.Config(**own))
         marker.write_text(json.dumps(done))
+        runs.drop_weights(best.path)
     table = _table([settings for settings, _ in planned], found, best)
     print(f"\n{report.write(table, output, found)}\nThe best model is in {output}.")
     return found
@@ -154,14 +154,12 @@ def _table(
     claim = f"Best of {len(found)} runs on the dev set: {chosen}."
     table = report.Table("search", "Search", claim)
     for split, score in best.scores.items():
-        scores, cells = [run.scores.get(split, math.nan) for run in found], {}
+        scores = [run.scores.get(split, math.nan) for run in found]
         mean, _ = report.mean_and_interval(scores)
         table.claim += f" On {split}, it has {score:.1f}; the mean is {mean:.1f}."
         for each, score in zip(settings, scores):
             label = _label({k: x for k, x in each.items() if k != "seed"})
-            cells.setdefault(label or "defaults", []).append(score)
-        for label, scores in cells.items():
-            table.add(label, split, scores)
+            table.add(label or "defaults", split, [score])
     return table
 
 
