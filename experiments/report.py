@@ -161,7 +161,12 @@ def draw(table: Table) -> str:
     """
     columns, rows = table.columns, table.rows
     count = 1 if table.x_label else max(1, len(columns))
-    size = (6, 4) if table.x_label else (1.6 + 2.6 * count, 1.3 + 0.38 * len(rows))
+    are_names = isinstance(rows[0], str)  # Between them, a line has no meaning.
+    size = (
+        (6, 6 if are_names else 4)
+        if table.x_label
+        else (1.6 + 2.6 * count, 1.3 + 0.38 * len(rows))
+    )
     picture = figure.Figure(figsize=size, layout="constrained")
     panels, handles = picture.subplots(1, count, squeeze=False, sharey=True)[0], {}
     for axes, (column, cells) in zip(itertools.cycle(panels), columns.items()):
@@ -169,9 +174,10 @@ def draw(table: Table) -> str:
         axes.grid(axis="both" if table.x_label else "x", alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
         if table.x_label:
-            line = axes.errorbar(rows, means, errors, fmt="o-", capsize=3)
+            style = {"fmt": "o" if are_names else "o-", "capsize": 3}
+            handles[column] = axes.errorbar(rows, means, errors, **style)
             axes.set(xlabel=table.x_label, ylabel="score")
-            handles[column] = line
+            axes.tick_params("x", rotation=90 * are_names)
             continue
         axes.set_title(column, fontsize="medium")
         axes.set_yticks(range(len(rows)), map(str, rows))
@@ -191,7 +197,7 @@ def draw(table: Table) -> str:
             style = {"color": _PAPER, "markerfacecolor": "none"}
             (diamonds,) = axes.plot(moved, [*paper], "D", **style)
             handles["the paper's difference from its first row"] = diamonds
-    style = {"ncols": 1 if table.x_label else 3, "frameon": False, "fontsize": "small"}
+    style = {"ncols": 2 if table.x_label else 3, "frameon": False, "fontsize": "small"}
     picture.legend(handles.values(), handles, loc="outside lower center", **style)
     stream = io.StringIO()
     picture.savefig(stream, format="svg", metadata={"Date": None})
